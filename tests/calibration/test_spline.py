@@ -294,13 +294,6 @@ def test_map_equals_the_curve_and_increases_strictly():
     np.testing.assert_allclose(curve.transform(inner), smooth(inner), atol=2e-3)
 
 
-def test_moved_adds_level_and_tilt():
-    smooth = fit_smooth(*rows_of(2_000))
-    x = np.array([-30.0, -1.0, 2.0])
-    expected = smooth(x) + 0.3 - 0.1 * (x - smooth.center) / smooth.spread
-    np.testing.assert_allclose(smooth.moved(0.3, -0.1)(x), expected, atol=1e-10)
-
-
 def test_monotone_curve_pools_like_isotonic_regression():
     rng = np.random.default_rng(0)
     x = np.sort(rng.normal(size=200))

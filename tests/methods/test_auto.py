@@ -336,9 +336,9 @@ def test_an_average_lies_between_its_parts_and_names_the_cause_of_a_difference()
     assert auto.method_ == "average"
     weight = int(re.search(r"has a weight of (\d+)%", auto.reason_)[1]) / 100
     assert 0.01 < weight < 0.99
-    assert ("; on the labeled rows, " in auto.reason_) == (weight < 0.5)
+    assert ("; the odds of the labels are " in auto.reason_) == (weight < 0.5)
     further = fit(pool, (labeled[0] + 0.1, labeled[1]))
-    assert re.search(r"; on the labeled rows, the odds of that map are \d\d% too high$", further.reason_)
+    assert re.search(r"; the odds of the labels are \d\d% lower than those of that map$", further.reason_)
     parts = [part.predict_proba(X) for part in (fit(pool), fit(pool, labeled, method=ReplicaCalibrator))]
     inside = (np.quantile(pool[:, 0], 0.01) < X) & (np.quantile(pool[:, 0], 0.99) > X)
     expected = weight * parts[0] + (1 - weight) * parts[1]
@@ -356,9 +356,9 @@ def test_an_average_lies_between_its_parts_and_names_the_cause_of_a_difference()
 @pytest.mark.parametrize(
     ("slope", "level", "cause"),
     [
-        (1.0, 0.6, "on the labeled rows, the odds of that map are 9"),
+        (1.0, 0.6, "the odds of the labels are 4"),
         (1.6, 1.2, "replicas by seed do not show"),
-        (0.6, -0.8, "the model under-fits, or the replicas show more noise than the served score has"),
+        (0.6, -0.8, "the model under-fits, or the replicas show too much noise"),
     ],
 )
 def test_the_reason_names_the_cause_of_a_contradiction(slope, level, cause):
@@ -366,22 +366,10 @@ def test_the_reason_names_the_cause_of_a_contradiction(slope, level, cause):
     assert cause in auto.reason_
 
 
-@pytest.mark.filterwarnings("ignore:the replicas are identical")
-@pytest.mark.parametrize(("noise", "both"), [(0.4, True), (0.0, False)])
-def test_the_reason_says_how_steeply_the_log_odds_rise(noise, both):
-    _, pool, _ = rows_of(5_000, noise=noise)
-    _, scores, labels = rows_of(10_000, seed=1, noise=noise)
-    reason = fit(0.6 * pool - 1, (0.6 * scores - 1, labels)).reason_
-    rise = re.search(r"log odds of the labels rise by ([\d.]+) per unit of that map's log odds", reason)
-    assert float(rise[1]) == pytest.approx(1 / 0.6, abs=0.2)
-    assert ("the replicas show more noise" in reason) == both  # identical replicas show none
-
-
-def test_labels_that_the_scores_separate_show_nothing():
+def test_a_few_labels_that_the_scores_separate_change_little():
     labels = POOL[:40, 0] > np.quantile(POOL[:40, 0], 0.7)
     chosen = fit(POOL, (POOL[:40], labels))
-    assert chosen.method_ == label_free().method_
-    assert "weight 100%" in chosen.reason_
+    assert np.abs(np.log(chosen.predict_proba(X) / label_free().predict_proba(X))).max() < 0.7
 
 
 # ---------------------------------------------------------------------------- floors, caps, outliers, few rows

@@ -53,7 +53,7 @@ def test_a_record_states_options_and_estimates(method, record, fitted):
         assert (value is None) == (method == "labels")
         assert value is None or (type(value) is float and np.isfinite(value))
         assert not isinstance(fitted, VAD) or value == getattr(fitted, name.rstrip("_") + "_")
-    for name in ("line_probability", "contrast"):
+    for name in ("line_probability", "shift_probability"):
         assert (getattr(record, name) is not None) == (method == "labels")
     with pytest.raises(AttributeError):
         record.lambda_ = 0.5

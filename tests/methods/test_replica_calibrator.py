@@ -453,34 +453,6 @@ def test_rounding_of_scores_does_not_change_the_map():
     np.testing.assert_allclose(found.predict_proba(X), fitted().predict_proba(X), rtol=1e-3)
 
 
-# ---------------------------------------------------------------------------- a served model unlike its replicas
-
-
-def test_a_served_model_better_than_its_replicas_gets_extra_weight():
-    def rows(seed, mean):
-        rng = np.random.default_rng(seed)
-        truth = rng.normal(mean, 0.8, 40_000)
-        scores = truth[:, None] + np.array([0.2, 0.8, 0.8]) * rng.normal(size=(40_000, 3))
-        return truth, scores, rng.random(40_000) < expit(truth)
-
-    (truth, pool, _), (_, scores, labels) = rows(0, -2.5), rows(1, -2.0)
-    found = fit(pool, (scores, labels))
-    assert found.record_.contrast > 0.2
-    # 40,000 labeled rows: the rate has a standard error of 1.5%.
-    assert abs(found.predict_proba(pool[:, 0]).mean() / expit(truth).mean() - 1) < 0.045
-
-
-def test_a_served_model_worse_than_its_replicas_gets_less_weight():
-    _, scores, labels = rows_of(40_000, seed=1)
-    scores[:, 0] += 0.8 * np.random.default_rng(5).normal(size=40_000)
-    assert fit(scores, (scores, labels)).record_.contrast < -0.2
-
-
-@pytest.mark.parametrize("kind", ["seeds", "bootstrap"])
-def test_exchangeable_replicas_and_bootstraps_have_no_contrast(kind):
-    assert fit(POOL, (SCORES, LABELS), replicas=kind).record_.contrast == 0
-
-
 # ---------------------------------------------------------------------------- bad input
 
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from uncurse.evidence import from_arrays
 from uncurse.methods import KINDS
-from uncurse.methods.replica_calibration import shrink_pool_shift
+from uncurse.methods.replica_calibration import shift_probability
 from uncurse.methods.shrinkage import normal_error, shrink_towards
 
 SEEDS = KINDS["seeds"]
@@ -55,37 +54,21 @@ def test_the_standard_error_of_lambda_by_normal_theory_is_its_spread(replicas, c
 # ---------------------------------------------------------------------------- pool and labeled rows
 
 
-def table_of(rows, seed, *, mean=-2.0, sd=0.8, noise=0.8, floor=-np.inf):
+def table_of(rows, seed, *, mean=-2.0, sd=0.8, noise=0.8):
     rng = np.random.default_rng(seed)
     scores = rng.normal(mean, sd, (rows, 1)) + noise * rng.normal(size=(rows, 2))
-    scores[:, 0] = np.maximum(scores[:, 0], floor)
     return from_arrays(scores).replicas.table()
 
 
-def moments(table):
-    w = table.weight / table.weight.sum()
-    mean, noise = w @ table.served, w @ SEEDS.summarize(table).variance
-    return np.array([mean, np.sqrt(w @ np.square(table.served - mean)), np.sqrt(noise)])
-
-
-def test_a_difference_is_multiplied_by_the_probability_that_it_is_real():
-    pool, labeled = table_of(2_000, 0), table_of(3_000, 1, mean=-1.93)
-    one, other, after = (moments(t) for t in (pool, labeled, shrink_pool_shift(pool, labeled, SEEDS)))
-    difference, error = (one[0] - other[0]) / other[1], np.sqrt(1 / 2_000 + 1 / 3_000)
-    odds = norm.pdf(difference, scale=np.hypot(error, 0.3)) / norm.pdf(difference, scale=error)
-    kept = (after[0] - other[0]) / (one[0] - other[0])
-    assert kept == pytest.approx(odds / (1 + odds), abs=0.02)
-    assert 0.05 < kept < 0.95
-
-
-def test_clear_differences_are_kept_and_those_by_chance_shrunk():
+def test_clear_differences_are_certain_and_those_by_chance_improbable():
     labeled = table_of(20_000, 1)
-    far, near = table_of(20_000, 0, mean=-3.0, sd=0.6, noise=0.5), table_of(20_000, 0)
-    np.testing.assert_allclose(moments(shrink_pool_shift(far, labeled, SEEDS)), moments(far), rtol=1e-6)
-    before, after = (np.log(moments(t) / moments(labeled)) for t in (near, shrink_pool_shift(near, labeled, SEEDS)))
-    assert np.abs(after).max() < 0.4 * np.abs(before).max()
+    assert shift_probability(table_of(20_000, 0, mean=-3.0, sd=0.6, noise=0.5), labeled, SEEDS) > 0.999
+    assert shift_probability(table_of(20_000, 0), labeled, SEEDS) < 0.1
+    assert shift_probability(table_of(20_000, 0, noise=0.9), labeled, SEEDS) > 0.999  # of the noise alone
 
 
-def test_a_floor_stays_where_it_is():
-    pool = table_of(5_000, 0, floor=-2.5)
-    assert shrink_pool_shift(pool, table_of(5_000, 1), SEEDS) is pool
+def test_the_probability_of_a_difference_follows_from_its_density():
+    pool, labeled = table_of(2_000, 0), table_of(3_000, 1, mean=-1.93)
+    chance = shift_probability(pool, labeled, SEEDS)
+    assert 0.01 < chance < 0.9
+    assert shift_probability(table_of(2_000, 0, mean=-1.7), labeled, SEEDS) > chance

@@ -18,6 +18,7 @@ _TOLERANCE = 1e-20
 # most it is 1/4. On separated labels the smallest eigenvalue and the Newton decrement both decay like exp(-|logit|), so
 # this bound is reached before `_TOLERANCE`.
 _SINGULAR = 1e-14
+_NO_VARIANCE = 1e-14  # a direction with less prior variance is certain
 _EPSILON = float(np.finfo(float).eps)
 
 
@@ -73,6 +74,24 @@ def fit_logistic(
         -problem.loss(at) * total,
         float(log_determinant + len(zeros) * np.log(total)),
     )
+
+
+def marginal_likelihood(
+    features: Array, weight: Array, label: Array, offset: Array, prior: Array
+) -> tuple[Array, Array, float]:
+    """Return posterior mean, covariance and log marginal likelihood (Laplace) under a normal prior about 0.
+
+    `prior` is the covariance of the coefficients; directions without variance are certain.
+    """
+    values, vectors = np.linalg.eigh(prior)
+    free = values > _NO_VARIANCE
+    root = vectors[:, free] * np.sqrt(values[free])
+    if not free.any():
+        loss = label * np.logaddexp(0.0, -offset) + (weight - label) * np.logaddexp(0.0, offset)
+        return np.zeros(len(prior)), np.zeros_like(prior), -float(loss.sum())
+    fit = fit_logistic(root.T @ features, weight, label, offset=offset, prior_precision=np.ones(int(free.sum())))
+    mean, covariance = root @ fit.coefficients, root @ fit.covariance @ root.T
+    return mean, covariance, fit.log_likelihood - 0.5 * fit.log_determinant
 
 
 def _whitening(features: Array, weight: Array, precision: Array) -> Array:

@@ -67,6 +67,12 @@ class SmoothCurve:
     covariance: Array
     line_probability: float
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Scores of the outer knots."""
+        low, high = (self.basis.knots[[0, -1]] * self.spread + self.center).tolist()
+        return low, high
+
     def features(self, x: Array) -> Array:
         """Return the basis functions at scores `x`, shape (K, n)."""
         return self.basis((np.clip(x, *self.limits) - self.center) / self.spread)
@@ -76,16 +82,6 @@ class SmoothCurve:
         low, high = self.limits
         values = self.coefficients @ self.features(x)
         return np.where(x <= low, self.levels[0], np.where(x >= high, self.levels[1], values))
-
-    def moved(self, level: float, tilt: float) -> SmoothCurve:
-        """Return the curve plus `level` + `tilt` · (x − center) / spread."""
-        coefficients = self.coefficients.copy()
-        coefficients[:2] += level, tilt
-        bottom, top = (
-            value + level + tilt * (limit - self.center) / self.spread if np.isfinite(limit) else value
-            for limit, value in zip(self.limits, self.levels, strict=True)
-        )
-        return replace(self, coefficients=coefficients, levels=(bottom, top))
 
     def map(self, count: int = 128) -> Curve:
         """Return the curve as a strictly increasing score map with at least `count` knots."""
@@ -150,12 +146,13 @@ def fit_smooth(
     *,
     scatter: bool | Array = False,
     slope: tuple[float, float] | None = None,
+    offset: SmoothCurve | None = None,
 ) -> SmoothCurve:
     """Fit the log odds of labels as a smooth curve of ascending scores, from weights and label sums in effective rows.
 
     `scatter` is for labels that are probabilities, whose variance about the curve is not p(1 − p): True estimates it
     from the cells, and an array holds it relative to p(1 − p). `slope` is the mean and standard deviation of a normal
-    prior.
+    prior. With an `offset` the curve is the difference from it, and has no limits.
     """
     # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
     keys = np.cumsum(np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score)))
@@ -181,9 +178,10 @@ def fit_smooth(
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
     with one_blas_thread():
         dispersion = scatter if isinstance(scatter, bool) else np.interp(z * spread + center, score, scatter)
-        coefficients, covariance, line = _averaged(basis(z), w, y, dispersion, known)
+        base = np.zeros_like(z) if offset is None else offset(z * spread + center)
+        coefficients, covariance, line = _averaged(basis(z), w, y, dispersion, known, base)
     curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
-    return _limited(curve, score, weight, label, inside)
+    return curve if offset is not None else _limited(curve, score, weight, label, inside)
 
 
 def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
@@ -264,7 +262,12 @@ def _rows_and_labels(weight: Array, label: Array, part: slice) -> tuple[float, f
 
 
 def _averaged(
-    features: Array, weight: Array, label: Array, scatter: bool | Array, slope: tuple[float, float]
+    features: Array,
+    weight: Array,
+    label: Array,
+    scatter: bool | Array,
+    slope: tuple[float, float],
+    offset: Array,
 ) -> tuple[Array, Array, float]:
     """Average the fits over τ. Return coefficients, covariance and the posterior probability of the line.
 
@@ -283,6 +286,7 @@ def _averaged(
             features[:used],
             weight / dispersion,
             label / dispersion,
+            offset=offset,
             prior_mean=mean,
             prior_precision=precision,
             start=start[:used],
@@ -296,7 +300,7 @@ def _averaged(
     start = np.zeros(size)
     if scatter is True:
         start = fit(_SPREADS[-1], start)[0]
-        p = logistic(start @ features)
+        p = logistic(offset + start @ features)
         pearson = np.square(label - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))
         dispersion = _dispersion(pearson) * len(weight) / max(len(weight) - size, 1)
     fits = []
@@ -304,7 +308,9 @@ def _averaged(
         fits.append(fit(tau, start))
         start = fits[-1][0]
     coefficients, covariances = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
-    marginal = np.array([f[2] for f in fits]) + _gains(coefficients, features, weight / dispersion, label / dispersion)
+    marginal = np.array([f[2] for f in fits]) + _gains(
+        coefficients, features, weight / dispersion, label / dispersion, offset
+    )
     posterior = (_PRIOR if scatter is False else _PROJECTION_PRIOR) * np.exp(marginal - marginal.max())
     posterior /= posterior.sum()
     posterior = np.where(posterior < _LEAST_POSTERIOR, 0.0, posterior)
@@ -315,12 +321,12 @@ def _averaged(
     return mean, covariance, float(posterior[0])
 
 
-def _gains(coefficients: Array, features: Array, weight: Array, label: Array) -> Array:
+def _gains(coefficients: Array, features: Array, weight: Array, label: Array, offset: Array) -> Array:
     """Return the log likelihood of each fit minus that of the last one.
 
     The log likelihood of many precise probabilities is so large that its rounding would show in their difference.
     """
-    last = coefficients[-1] @ features
+    last = offset + coefficients[-1] @ features
     away = np.minimum((coefficients - coefficients[-1]) @ features, 500.0)  # no overflow
     return np.asarray((label * away - weight * np.log1p(logistic(last) * np.expm1(away))).sum(axis=1))
 

@@ -22,7 +22,6 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
 from ..evidence.from_arrays import column_names
 from ..links import logit
-from ..methods.noise import ReplicaKind, replica_kind
 from ..methods.records import DataRecord
 from ..validation import effective_rows, warn_user
 from .replicas import ReplicaPlan, Replicas, Rows, run_jobs, take_rows
@@ -33,8 +32,7 @@ Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, s
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
 _SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
-_LEAST_ROWS = 30  # of a fold, from which its noise is estimated
-_LEAST_SHARE = 0.05  # least share of the variance that is attributed to true scores
+_UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +81,7 @@ class CrossFit:
     labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
     #: The pool, or a sample of it, as `replicas` score it; None if there is no pool but folds.
     served_pool: Scored | None
-    alignment: tuple[float, float]  # slope and intercept on the link, see `align`
+    alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
 
 
@@ -120,14 +118,9 @@ def cross_fit(
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
-    alignment = 1.0, 0.0
-    if folds:
-        alignment = align(
-            replica_kind(replicas.kind),
-            [replace(part, scores=on_link(part.scores, link)) for part in parts],
-            None if served is None else on_link(served.scores, link),
-            held_out=len(tested) / len(folds) / different,
-        )
+    alignment = 0.0
+    if folds and served is not None:
+        alignment = align([on_link(part.scores[:, 0], link) for part in parts], on_link(served.scores[:, 0], link))
     return CrossFit(
         replicas=replicas,
         target=plan.y,
@@ -190,44 +183,14 @@ def _all_constant(parts: list[Array]) -> bool:
 # ---------------------------------------------------------------------------- align
 
 
-def align(kind: ReplicaKind, folds: Sequence[Scored], served: Array | None, *, held_out: float) -> tuple[float, float]:
-    """Return slope and intercept of the line from a score of the served model to a score out of fold.
+def align(folds: Sequence[Array], served: Array) -> float:
+    """Return the mean difference between the upper quantiles of the pool's scores by fold models and by the served one.
 
-    A served score corresponds to the score out of fold for which the expected truth is the same. With all rows, noise
-    has r times the variance that it has in a fold. For regular models r is 1 − held_out, and for strongly regularized
-    ones 1: the prior is the middle between them. Differences between replicas on the pool measure r, with an error that
-    follows from the differences between folds.
-
-    `folds` holds the pool by the models of each fold, which have not seen a share `held_out` of the rows, and `served`
-    its scores by the models that are trained on all rows; all are on the link.
+    Models of folds are trained on fewer rows, and may stop at another step, so their scores differ in level and noise.
+    The difference where rows are selected counts: the level of the whole pool is that of the rows at the bottom.
     """
-    if min(len(part.scores) for part in folds) < _LEAST_ROWS:
-        folds = [Scored.joined(folds, 1)]
-    parts = [np.cov(part.scores.T, ddof=0, aweights=part.weights) for part in folds]
-    noises = np.array([float(kind.noise_variance(part)) for part in parts])
-    noise, variance = float(noises.mean()), float(np.mean([part[0, 0] for part in parts]))
-    if not min(noises.min(), variance) > 0:
-        return 1.0, 0.0
-    center = float(np.mean([np.average(part.scores[:, 0], weights=part.weights) for part in folds]))
-    log_ratio, error = np.log1p(-held_out / 2), held_out / 2
-    served_center, served_variance = center, None
-    if served is not None:
-        covariance = np.cov(served.T, ddof=0)
-        served_center, served_variance = float(served[:, 0].mean()), float(covariance[0, 0])
-        served_noise = float(kind.noise_variance(covariance))
-        if not min(served_noise, served_variance) > 0:
-            return 1.0, 0.0
-        chance = float(np.std(np.log(noises), ddof=1)) * np.sqrt(1 + 1 / len(folds)) if len(folds) > 1 else np.inf
-        weight = error**2 / (error**2 + max(chance, 1e-3) ** 2)
-        log_ratio += weight * (np.log(served_noise / noise) - log_ratio)
-    ratio = float(np.exp(log_ratio))
-    true = max(variance - noise, _LEAST_SHARE * variance)
-    if served_variance is None:  # the true scores are the same, with less noise
-        served_variance = true + ratio * noise
-    served_true = max(served_variance - ratio * noise, _LEAST_SHARE * served_variance)
-    # The ratio of both λ, and of the scales of the true scores if their variances differ.
-    slope = float(np.sqrt(served_true / served_variance / (true / variance) * variance / served_variance))
-    return slope, center - slope * served_center
+    upper = 1 - np.geomspace(*_UPPER, 12)
+    return float(np.mean([np.quantile(part, upper) for part in folds]) - np.mean(np.quantile(served, upper)))
 
 
 # ---------------------------------------------------------------------------- folds

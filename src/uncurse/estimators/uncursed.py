@@ -135,8 +135,8 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
             fitted = self._fit_map(done if self.method != "vad" else replace(done, labeled=None))
         assert fitted.record is not None
         score_map, record = fitted.map, self._record(fitted.record, done)
-        if done.alignment != (1.0, 0.0) and record.method != "nothing":
-            score_map = compose(Affine(*done.alignment, done.link), score_map, scale=self._scale)
+        if done.alignment and record.method != "nothing":
+            score_map = compose(Affine(1.0, done.alignment, done.link), score_map, scale=self._scale)
         self.estimator_, self.replicas_ = done.replicas.served, done.replicas.others
         self.fitted_ = Fitted(score_map, record, fitted.errors)
         self._feature_names = _feature_names(X)
@@ -218,12 +218,9 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
         labeled = None if done.labeled is None or self.method == "vad" else done.labeled.record()
         scores = None
         if done.link == "logistic":
-            if done.served_pool is not None:
-                served, weights = on_link(done.served_pool.scores[:, 0], done.link), done.served_pool.weights
-            else:
-                slope, intercept = done.alignment
-                served, weights = (on_link(done.pool.scores[:, 0], done.link) - intercept) / slope, done.pool.weights
-            scores = ScoreSummary.of(Histogram().update(served, sample_weight=weights))
+            rows = done.served_pool or done.pool
+            served = on_link(rows.scores[:, 0], done.link)
+            scores = ScoreSummary.of(Histogram().update(served, sample_weight=rows.weights))
         record = replace(record, pool=replace(done.pool.record(), scores=scores), labeled=labeled)
         if done.labeled is None:
             return record

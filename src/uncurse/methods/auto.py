@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
-from ..calibration.logistic import fit_logistic
-from ..errors import UncurseError
+from ..calibration.logistic import marginal_likelihood
 from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, outlier_fences
-from ..links import logistic, logit
+from ..links import logistic
 from ..maps import Affine, ScoreMap, Segmented
 from ..threads import one_blas_thread
 from ..validation import warn_user
@@ -26,13 +25,13 @@ from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
 from .truth import TruthModel
 
 _NEGLIGIBLE = 0.002  # a correction below 0.2% everywhere is not worth a map
-# Prior of the label-free map: right with probability ½, otherwise off by a level and a slope with standard deviation
+# Prior of the label-free map: right with probability ½, otherwise off by levels and a slope with standard deviation
 # 0.2. On real logs label-free maps are rarely right, and labels deserve more weight than in worlds of pure noise.
-_PRIOR, _WRONG_LEVEL, _WRONG_SLOPE = 0.5, 0.2, 0.2
+_PRIOR, _WRONG = 0.5, 0.2
+_TOPS = (0.1, 0.02)  # shares whose levels the labels may contradict
 _WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
 _RULED_OUT = 0.05  # probability below which the labels rule a map out
 _LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
-_LEAST_LAMBDA = 0.01
 _MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 1%
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
@@ -274,64 +273,60 @@ class _Comparison:
 def _compare_with_labels(base: Solution, fit: ReplicaCalibration) -> _Comparison:
     """Return the weight of the label-free map, given the labels.
 
-    If it is right, the log odds of the labeled rows differ from it by the error of λ. Otherwise they differ by a level
-    and a slope too. Both are normal; so is the estimate from the labels, whose density gives the Bayes factor. That
-    the levels of replicas differ is no excuse for a wrong level: the labels measure it, and replica calibration uses
-    them.
-
-    The map is fitted to the replicas of the labeled rows, whose distribution differs from that of the pool.
+    If it is right, the log odds of the labeled rows differ from it by the error of λ. Otherwise they also differ by a
+    level, a slope, and a level of the top 10% and of the top 2%, because an error on the selected rows may be made up
+    for by the others. All are normal, and the marginal likelihoods of the labels give the probability that it is right.
+    That the levels of replicas differ is no excuse for a wrong level: the labels measure it.
     """
     table = fit.labeled.table
     w, y = table.row_weights()
     rarer = min(float(y.sum()), float((w - y).sum()))
-    log_odds = _label_free_odds(base, fit)
-    spread, of_served = (float(np.sqrt(np.cov(x, aweights=w, ddof=0))) for x in (log_odds, table.served))
-    # A map that removes most of the score leaves nothing to tilt: if it is wrong, a part of what it removed is right.
-    kept = min(spread / max(of_served, 1e-300), 1.0)
-    # One unit of the tilt is `per_tilt` units of the map's log odds.
-    tilted, per_tilt = (log_odds, 1.0) if kept >= 0.5 else ((1 - kept) * table.served, kept / (1 - kept))
-    features = np.stack([np.ones_like(tilted), tilted - float(w @ tilted / w.sum())])
-    prior = np.array([_WRONG_LEVEL, _WRONG_SLOPE]) ** 2
-    try:
-        labels = fit_logistic(features, w, y, offset=log_odds)
-    except UncurseError:  # too few labels to say anything
-        return _Comparison(1.0, rarer, "")
-    level, slope = labels.coefficients
-    right = labels.covariance + np.diag([0.0, _slope_variance(base, fit) * per_tilt**2])
-    wrong = right + np.diag(prior)
-    factor = _log_density(labels.coefficients, right) - _log_density(labels.coefficients, wrong)
+    log_odds = _on_labeled_rows(base, fit)
+    tops = [table.served > np.quantile(table.served, 1 - a, weights=w, method="inverted_cdf") for a in _TOPS]
+    features = np.stack([np.ones_like(w), table.served - w @ table.served / w.sum(), *tops])
+    right = np.diag([0.0, _lambda_error(base, fit) ** 2, *(0.0 for _ in tops)])
+    wrong = right + np.eye(len(features)) * _WRONG**2
+    moves, covariance, of_wrong = marginal_likelihood(features, w, y, log_odds, wrong)
+    factor = marginal_likelihood(features, w, y, log_odds, right)[2] - of_wrong
     segments = {
-        name: float(log_bayes_factor(level, error**2, _WRONG_LEVEL**2))
-        for name, (level, error) in fit.segment_levels.items()
+        name: float(log_bayes_factor(level, error**2, _WRONG**2)) for name, (level, error) in fit.segment_levels.items()
     }
-    all_segments = sum(segments.values())
     # Segments of the right levels do not show that the level of all rows is right.
-    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor + min(all_segments, 0.0)
-    right_share = float(logistic(np.array(odds)))
-    # If the map is wrong, it is wrong by some 10% on the top. A replica calibration with an error of that size shares
-    # its weight with the map, unless the labels rule the map out.
-    shared, certain = min(1.0, right_share / _RULED_OUT), 1.0
-    if shared > _LEAST_WEIGHT:  # else the error of the replica calibration, which takes long, does not matter
-        error = float(np.mean([fit.log_error(top) ** 2 for top in compared_tops(fit.table)]))
-        shared *= error / (error + _WRONG_ERROR**2)
-        certain = error / (error + _systematic_error(base, fit) ** 2)
-    weight = certain * (right_share + (1 - right_share) * shared)
+    odds = np.log(_PRIOR / (1 - _PRIOR)) + factor + min(sum(segments.values()), 0.0)
+    is_right = float(logistic(np.array(odds)))
+    # Each map counts by its squared error. A label-free map that is wrong is off by some 10% on the top, and one that
+    # the labels rule out by more.
+    variance = float(np.mean([fit.log_error(top) ** 2 for top in compared_tops(fit.table)]))
+    systematic = _systematic_error(base, fit) ** 2
+    weight = is_right * variance / (variance + systematic)
+    weight += (1 - is_right) * min(is_right / _RULED_OUT, 1.0) * variance / (variance + systematic + _WRONG_ERROR**2)
     cause = ""
-    # A cause is named if level or slope differ by more than chance: by two standard errors.
-    if (np.square(labels.coefficients) > 4 * np.diagonal(right)).any():
-        rise = 1 + float(slope) / max(per_tilt, 1e-2)  # of the log odds of the labels, for a unit of those of the map
-        cause = _cause(float(level), rise, spread, base, fit)
-    if all_segments < min(factor, 0.0):
+    if segments and min(sum(segments.values()), factor) < min(factor, 0.0):
         worst = min(segments, key=segments.__getitem__)
-        change = 100 * np.expm1(fit.segment_levels[worst][0])
-        side = "higher" if change > 0 else "lower"
-        cause = f"the odds of segment {worst!r} are {abs(change):.0f}% {side} by its labels"
+        cause = f"the odds of segment {worst!r} {_change(fit.segment_levels[worst][0])} by its labels"
+    elif (np.square(moves) > 4 * np.diagonal(covariance)).any():
+        cause = _cause(moves @ features, w, fit)
     return _Comparison(weight, rarer, cause)
 
 
-def _log_density(x: Array, covariance: Array) -> float:
-    """Return the log density of a normal about 0, up to a constant."""
-    return -0.5 * float(x @ np.linalg.solve(covariance, x) + np.linalg.slogdet(covariance)[1])
+def _on_labeled_rows(base: Solution, fit: ReplicaCalibration) -> Array:
+    """Return the log odds of labeled rows by the label-free method, fitted to the replicas of these rows."""
+    served = fit.labeled.table.served
+    if base.record.method == "nothing" or base.estimate is None:
+        return served
+    if fit.winners:  # selected from this pool by the served score: the map of the pool applies
+        return base.estimate.log_odds(served)
+    assert isinstance(base.estimate, LabelFree | Average)
+    return base.estimate.refitted(fit.labeled).log_odds(served)
+
+
+def _lambda_error(base: Solution, fit: ReplicaCalibration) -> float:
+    """Return the standard error of λ by normal theory."""
+    if base.estimate is None or not base.record.lambda_:
+        return 0.0
+    table, kind = fit.table, fit.pool.kind
+    differences = kind.differences(table.n_replicas)
+    return normal_error(base.record.lambda_, table.effective_rows, differences, kind.exchangeable)
 
 
 def _systematic_error(base: Solution, fit: ReplicaCalibration) -> float:
@@ -345,46 +340,19 @@ def _systematic_error(base: Solution, fit: ReplicaCalibration) -> float:
     return share * float(np.sqrt(np.mean(np.square(changes))))
 
 
-def _slope_variance(base: Solution, fit: ReplicaCalibration) -> float:
-    """Return the variance of the relative error of λ, by normal theory."""
-    shrinkage = base.record.lambda_
-    if base.estimate is None or not shrinkage:
-        return 0.0
-    table, kind = fit.table, fit.pool.kind
-    error = normal_error(shrinkage, table.effective_rows, kind.differences(table.n_replicas), kind.exchangeable)
-    return float(np.square(error / max(shrinkage, _LEAST_LAMBDA)))
+def _change(level: float) -> str:
+    percent = 100 * np.expm1(level)
+    return f"are {abs(percent):.0f}% {'higher' if percent > 0 else 'lower'}"
 
 
-def _cause(level: float, rise: float, spread: float, base: Solution, fit: ReplicaCalibration) -> str:
-    """Name the likely cause of a difference between labels and the label-free map."""
-    if abs(level) > 2 * abs((rise - 1) * spread):
-        side = "low" if level > 0 else "high"
-        return f"on the labeled rows, the odds of that map are {100 * abs(np.expm1(-level)):.0f}% too {side}"
-    if rise < 1:
+def _cause(moves: Array, weight: Array, fit: ReplicaCalibration) -> str:
+    """Name the likely cause of a difference in log odds between labels and the label-free map."""
+    served = fit.labeled.table.served
+    level = float(weight @ moves / weight.sum())
+    rise = float(np.polynomial.polynomial.polyfit(served, moves, 1, w=np.sqrt(weight))[1])
+    spread = float(np.sqrt(np.cov(served, aweights=weight, ddof=0)))
+    if abs(level) > 2 * abs(rise) * spread:
+        return f"the odds of the labels {_change(level)} than those of that map"
+    if rise < 0:
         return fit.labeled.kind.if_noise_is_hidden
-    steep = f"log odds of the labels rise by {rise:.2f} per unit of that map's log odds: the model under-fits"
-    if base.record.method == "nothing":
-        return steep
-    return f"{steep}, or the replicas show more noise than the served score has"
-
-
-def _label_free_odds(base: Solution, fit: ReplicaCalibration) -> Array:
-    """Return the log odds of labeled rows by the label-free method."""
-    model, served = fit.labeled, fit.labeled.table.served
-    if base.record.method == "nothing" or base.estimate is None:
-        return served
-    if fit.winners:  # selected from this pool by the served score: the map of the pool applies
-        return base.estimate.log_odds(served)
-    chosen, unused = base.record.method, np.zeros((3, 1))
-    monotone = Monotone.fit(model, unused).log_odds(served) if chosen != "vad with curvature" else served
-    if chosen == "monotone":
-        return monotone
-    w = model.table.weight / model.table.weight.sum()
-    center = float(w @ served)
-    variance = float(w @ np.square(served - center))
-    own = Shrinkage(max(1 - model.served_noise / variance, 0.0), 0.0, center, model.served_noise, variance)
-    one = OneLambda(model, own, lines=unused).log_odds(served)
-    if not isinstance(base.estimate, Average):
-        return one
-    weight = base.estimate.weight
-    return np.asarray(logit(weight * logistic(one) + (1 - weight) * logistic(monotone)), np.float64)
+    return "the labels rise more steeply than that map: the model under-fits, or the replicas show too much noise"

@@ -142,6 +142,10 @@ class LabelFree:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
         raise NotImplementedError
 
+    def refitted(self, model: TruthModel) -> LabelFree:
+        """Return the same method, fitted to other rows."""
+        raise NotImplementedError
+
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of predicted over true rate on the top share."""
         posterior, variance = (x[top.cells] for x in self._posterior)
@@ -196,6 +200,10 @@ class Monotone(LabelFree):
             raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")
         return cls(model, _latent_curve(model.latent, table), lines=lines)
 
+    def refitted(self, model: TruthModel) -> Monotone:
+        """Return the same method, fitted to other rows."""
+        return self.fit(model, self.lines)
+
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
         return np.asarray(self.curve(served) if isinstance(self.curve, SmoothCurve) else self.curve.transform(served))
@@ -238,6 +246,14 @@ class OneLambda(LabelFree):
 
     shrinkage: Shrinkage
 
+    def refitted(self, model: TruthModel) -> OneLambda:
+        """Return the same method, fitted to other rows."""
+        w, noise = model.table.weight / model.table.weight.sum(), model.served_noise
+        center = float(w @ model.table.served)
+        variance = float(w @ np.square(model.table.served - center))
+        own = Shrinkage(max(1 - noise / variance, 0.0), 0.0, center, noise, variance)
+        return OneLambda(model, own, lines=self.lines)
+
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
         return np.asarray(self._curves[0].transform(served))
@@ -276,6 +292,12 @@ class Average:
     def table(self) -> ReplicaTable:
         """Replicas of the pool."""
         return self.second.table
+
+    def refitted(self, model: TruthModel) -> Average:
+        """Return the average of the same methods, fitted to other rows."""
+        assert isinstance(self.first, LabelFree)
+        assert isinstance(self.second, LabelFree)
+        return replace(self, first=self.first.refitted(model), second=self.second.refitted(model))
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""

@@ -212,7 +212,7 @@ class FitRecord(documents.PlainData):
     score_variance: float | None = None
     segments: Mapping[str, SegmentRecord] = field(default_factory=dict)
     line_probability: float | None = None  # that the label curve of `ReplicaCalibrator` is a straight line
-    contrast: float | None = None  # extra weight of the served score in it
+    shift_probability: float | None = None  # that pool and labeled rows differ
     max_error: float | None = None  # of a straight line that was written instead of a curve, see `Affine.max_error`
     refreshes: tuple[RefreshRecord, ...] = ()  # since the fit, the latest last
     command: str = ""  # that wrote the map

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array, Float
-from ..calibration.logistic import fit_logistic
+from ..calibration.logistic import marginal_likelihood
 from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, make_basis, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
@@ -321,7 +321,6 @@ _SUPPORTED = 0.75  # three to one: probability from which a part is called suppo
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a limit of memory and time, not of precision
 _FENCE = 3.0  # see `_inside`
-_NO_VARIANCE = 1e-14  # a direction with less prior variance is certain
 
 PARTS = ("nothing", "level", "slope", "curve")
 
@@ -400,7 +399,7 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
             variance[1:2] = (_SLOPE_SIZE * sd) ** 2 * (part >= 2)
             variance[2:] = (_CURVE_SIZE * sd) ** 2
             mean, covariance = np.zeros(size), np.zeros((size, size))
-            mean[:used], covariance[:used, :used], likelihood = _posterior(
+            mean[:used], covariance[:used, :used], likelihood = marginal_likelihood(
                 features[:used], weight, label, z, before[:used, :used] + np.diag(variance)
             )
             parts.append(part)
@@ -434,19 +433,6 @@ def _models(curve: bool) -> list[tuple[int, float, float]]:
         for size, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
     ]
     return [(0, 0.0, float(prior[0])), *drifts]
-
-
-def _posterior(features: Array, weight: Array, label: Array, z: Array, prior: Array) -> tuple[Array, Array, float]:
-    """Return posterior mean, covariance and log marginal likelihood (Laplace) under a normal prior about 0."""
-    values, vectors = np.linalg.eigh(prior)
-    free = values > _NO_VARIANCE
-    root = vectors[:, free] * np.sqrt(values[free])
-    if not free.any():
-        loss = label * np.logaddexp(0.0, -z) + (weight - label) * np.logaddexp(0.0, z)
-        return np.zeros(len(prior)), np.zeros_like(prior), -float(loss.sum())
-    fit = fit_logistic(root.T @ features, weight, label, offset=z, prior_precision=np.ones(int(free.sum())))
-    mean, covariance = root @ fit.coefficients, root @ fit.covariance @ root.T
-    return mean, covariance, fit.log_likelihood - 0.5 * fit.log_determinant
 
 
 def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | None:

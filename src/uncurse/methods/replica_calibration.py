@@ -1,11 +1,13 @@
-"""Replica calibration: calibrate all replicas on labeled rows, then regress the result on the served score.
+"""Replica calibration: the labels of a served score, moved from the labeled rows to the pool.
 
-    P(y | served) = E[ P(y | all replicas) | served ]    over the pool
+The curve of the labels over the served score is right on the labeled rows. On another set of rows it is not: among rows
+with lower true scores, a high served score owes more to luck. Replicas show by how much:
 
-1. Estimate E[φ(t) | replicas] for each row (`truth`). Pool and labeled rows have their own distributions of
-   true scores and noise, so that the estimates are comparable although the rows differ.
-2. On labeled rows, fit the curve of P(y) over that estimate: a line, or a smooth curve if the labels support it.
-3. On the pool, fit the mean of that probability given the served score alone: a monotone map of one score.
+1. Estimate the true score of each row (`truth`). Pool and labeled rows have their own distributions of true scores and
+   noise.
+2. Fit the curve of P(y | true score) on the labeled rows, and average it at each served score: E[P(y | true score) |
+   served score], once over the labeled rows and once over the pool.
+3. Add the difference of the two log odds to those of the labels, as far as pool and labeled rows really differ.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..calibration.logistic import fit_logistic
-from ..calibration.spline import SmoothCurve, fit_smooth
+from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.from_arrays import labeled_evidence, pool_evidence
 from ..evidence.histogram import ReplicaTable, clip_outliers, outlier_fences
 from ..evidence.spec import check_negative_sampling_rate
-from ..links import logistic, logit
-from ..maps import Affine, Segmented
+from ..links import logistic
+from ..maps import Affine, Curve, Segmented
 from ..threads import one_blas_thread
 from ..validation import check_choice, warn_user
 from .fitted import Method, Solution, check_labels_from, on_scores
@@ -39,6 +41,7 @@ from .shrinkage import shrink_towards
 from .truth import TruthModel
 
 _MIN_SEGMENT_ROWS = 2_000  # a segment of this size gets its own distribution of true scores
+_MOVE_ERROR = 0.35  # of the move from labeled rows to pool, relative to it
 # Denoised scores that vary by less than a tenth of the served scores are mostly the error of their own estimation.
 _LEAST_SPREAD = 0.1
 
@@ -88,7 +91,7 @@ class ReplicaCalibrator(ReplicaMethod):
         Fitted map of the served score.
     record_ : FitRecord
         How the map was fitted. ``line_probability`` is the probability that the curve of the labels is a straight
-        line, and ``contrast`` the extra weight of the served score relative to its replicas.
+        line, and ``shift_probability`` that pool and labeled rows differ.
 
     Examples
     --------
@@ -154,8 +157,11 @@ class ReplicaCalibration:
 
     `scaling` (slope and intercept) converts logits to log odds and is applied first; `pool` and `labeled` are rescaled
     by it, `table` is not. `winners` says whether the served score selected the labeled rows from the pool. `labels` is
-    P(y | all replicas), and `projection` gives the log odds by served score. `segment_levels` are differences of log
-    odds between the labels of a segment and `labels`, each with its standard error.
+    P(y | true score). `projection` gives its log odds by served score on the pool, `before` on the labeled rows, and
+    `direct` those of the labels; for exchangeable replicas, whose noise is known, as a difference from `before`.
+    `shift` is the probability that pool and labeled rows differ.
+    `segment_levels` are differences of log odds between the labels of a segment and `labels`, each with its standard
+    error.
     """
 
     table: ReplicaTable
@@ -163,30 +169,60 @@ class ReplicaCalibration:
     pool: TruthModel
     labeled: TruthModel
     winners: bool
-    labels: LabelModel
+    labels: SmoothCurve
     projection: SmoothCurve
+    before: SmoothCurve | None
+    direct: SmoothCurve | None
+    shift: float
     segment_levels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
         slope, intercept = self.scaling
-        return np.asarray(self.projection(slope * served + intercept))
+        return self.of_scaled(slope * served + intercept)
+
+    def of_scaled(self, x: Array) -> Array:
+        """Return the estimated log odds at rescaled logits."""
+        if self.before is None or self.direct is None:
+            return np.asarray(self.projection(x))
+        inside = np.clip(x, *self.direct.ends)
+        moved = self.projection(x) + self._of_labels(inside) - self.before(inside)
+        return np.asarray(self.shift * moved + (1 - self.shift) * self._of_labels(x))
+
+    def _of_labels(self, x: Array) -> Array:
+        """Return the log odds of the labels at rescaled logits."""
+        assert self.before is not None
+        assert self.direct is not None
+        if self.pool.kind.exchangeable:
+            return self.before(x) + self.direct(np.clip(x, *self.direct.ends))
+        return self.direct(x)
+
+    def map(self, move: tuple[float, float] = (0.0, 0.0)) -> Curve:
+        """Return the map of rescaled logits, changed by a level and a tilt of `projection`."""
+        curve = self.projection.map()
+        x = np.asarray(curve.x)
+        level, tilt = move
+        y = self.of_scaled(x) + level + tilt * (x - self.projection.center) / self.projection.spread
+        return replace(monotone_curve(x, y), left=curve.left, right=curve.right)
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of predicted over true rate on the top share.
 
-        It includes label noise, the projection, the true rate among the selected rows, and the distributions of true
-        scores of pool and labeled rows.
+        It includes label noise, the move from labeled rows to pool, and the true rate among the selected rows.
         """
-        served = self.pool.table.served[top.cells]
-        denoised, variance = (x[top.cells] for x in self._posterior)
-        by_score, by_replicas = logistic(self.log_odds(top.served)), self._by_replicas[top.cells]
-        curve = self.labels.curve
-        by_label = top.squared_error(by_replicas, curve.features(denoised), curve.covariance)
-        by_pool = top.squared_error(by_score, self.projection.features(served), self.projection.covariance)
+        x = self.pool.table.served[top.cells]
+        denoised, variance = (values[top.cells] for values in self._posterior)
+        log_odds = self.log_odds(top.served)
+        by_score, by_replicas = logistic(log_odds), self._by_replicas[top.cells]
+        moved = 0.0
+        if self.before is None or self.direct is None:
+            by_label = top.squared_error(by_replicas, self.labels.features(denoised), self.labels.covariance)
+        else:
+            by_label = top.squared_error(by_score, self.direct.features(x), self.direct.covariance)
+            moved = self.shift * (top.log_mean(self.projection(x)) - top.log_mean(self.before(x)))
+        by_pool = top.squared_error(by_score, self.projection.features(x), self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
-        drawn = [np.log(top.mean(p[top.cells])) for p in self._resampled]
-        return float(np.sqrt(by_label + by_pool + sampling + (np.var(drawn, ddof=1) if drawn else 0.0)))
+        return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(_MOVE_ERROR * moved)))
 
     def level_error(self, top: TopShare) -> tuple[float, int]:
         """Return the relative error due to level differences between labeled rows and pool, and its freedom."""
@@ -201,20 +237,7 @@ class ReplicaCalibration:
 
     @cached_property
     def _by_replicas(self) -> Array:
-        return self.labels.probability(self._posterior[0], self.pool.table)
-
-    @cached_property
-    def _resampled(self) -> list[Array]:
-        """P(y | all replicas) of the pool with distributions of true scores from bootstrap samples."""
-        denoised = [self.pool.posterior_logit(latent)[0] for latent in self.pool.resampled]
-        if not self.winners and self.labeled.latent is not None:
-            before = self.labeled.posterior_logit(self.labeled.latent)[0]
-            weight = self.labeled.table.weight
-            for i, latent in enumerate(self.labeled.resampled[: len(denoised)]):
-                # The curve shifts with the labeled rows.
-                after = self.labeled.posterior_logit(latent)[0]
-                denoised[i] = denoised[i] - np.interp(denoised[i], *_mean_moves(before, after, weight))
-        return [self.labels.probability(x, self.pool.table) for x in denoised]
+        return np.asarray(logistic(self.labels(self._posterior[0])), np.float64)
 
 
 def calibrate_replicas(
@@ -254,19 +277,22 @@ def calibrate_replicas(
                 f"on the labeled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on "
                 f"the pool, as if the {who} score had selected them; if it did, pass labels_from='winners'"
             )
-        alike = shrink_pool_shift(of_pool.table, of_labeled.table, kind)
-        of_pool = TruthModel(alike, replicas, least, of_pool.denoise)
         denoised, _ = of_labeled.posterior_logit(of_labeled.latent)
-    labels = fit_labels(of_labeled, denoised)
-    by_replicas = labels.probability(of_pool.posterior_logit(of_pool.latent)[0], of_pool.table)
-    projection = regress_on_served(of_pool.table, by_replicas)
-    fit = ReplicaCalibration(table, scaling, of_pool, of_labeled, winners, labels, projection)
+    labels = fit_labels(of_labeled.table, denoised)
+    projection = _implied(of_pool.table, labels(of_pool.posterior_logit(of_pool.latent)[0]))
+    before, direct, shift = None, None, 1.0
+    if not (winners and kind.exchangeable):
+        before = _implied(of_labeled.table, labels(denoised))
+        direct = _direct_curve(of_labeled.table, before, kind)
+        shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
+    fit = ReplicaCalibration(table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift)
     first = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
-    score_map = on_scores(pool.spec, *first, projection.map())
+    score_map = on_scores(pool.spec, *first, fit.map())
     if pool.segments:
         pools, rows_of = (_segment_models(evidence, fit, level) for evidence in (pool, labeled))
         fit = replace(fit, segment_levels=_segment_levels(rows_of, pools, fit))
-        maps = {name: on_scores(pool.spec, *first, c.map()) for name, c in _segment_curves(pools, fit).items()}
+        moves = _segment_moves(pools, fit)
+        maps = {name: on_scores(pool.spec, *first, fit.map(move)) for name, move in moves.items()}
         score_map = Segmented(score_map, maps)
     record = FitRecord(
         "labels",
@@ -278,8 +304,8 @@ def calibrate_replicas(
         labels_from=labels_from,
         negative_sampling_rate=pool.spec.negative_sampling_rate,
         segment=pool.spec.segment,
-        line_probability=labels.curve.line_probability,
-        contrast=labels.contrast,
+        line_probability=(direct or labels).line_probability,
+        shift_probability=shift,
     )
     return Solution(score_map, record, fit), fit
 
@@ -352,15 +378,15 @@ def _segment_levels(
         else:
             denoised = model.posterior_logit(model.latent if _is_large(model) else fit.labeled.latent)[0]
         w, y = model.table.row_weights()
-        base = np.asarray(logit(fit.labels.probability(denoised, model.table)), np.float64)
+        base = fit.labels(denoised)
         # A weak prior keeps the level of labels of one class finite.
         found = fit_logistic(np.ones((1, len(w))), w, y, offset=base, prior_precision=np.full(1, 0.01))
         levels[name] = float(found.coefficients[0]), float(np.sqrt(found.covariance[0, 0]))
     return levels
 
 
-def _segment_curves(models: dict[str, TruthModel], fit: ReplicaCalibration) -> dict[str, SmoothCurve]:
-    """Shift and tilt the curve of the pool for each segment, shrunk towards no change.
+def _segment_moves(models: dict[str, TruthModel], fit: ReplicaCalibration) -> dict[str, tuple[float, float]]:
+    """Return level and tilt by which the curve of each segment differs from that of the pool, shrunk towards 0.
 
     A segment differs by the noise of its scores, and by the level of its labels.
     """
@@ -371,7 +397,7 @@ def _segment_curves(models: dict[str, TruthModel], fit: ReplicaCalibration) -> d
     for model, shift in zip(models.values(), shifts, strict=True):
         table = model.table
         denoised, _ = model.posterior_logit(model.latent if _is_large(model) else fit.pool.latent)
-        target = logistic(logit(fit.labels.probability(denoised, table)) + shift)
+        target = logistic(fit.labels(denoised) + shift)
         w = table.row_weights()[0]
         z = (table.served - fit.projection.center) / fit.projection.spread
         features = np.stack([np.ones_like(z), z])
@@ -386,18 +412,7 @@ def _segment_curves(models: dict[str, TruthModel], fit: ReplicaCalibration) -> d
     if not models:
         return {}
     level, tilt = (shrink_towards(0.0, np.array(moves)[:, i], np.array(errors)[:, i]) for i in (0, 1))
-    return {name: fit.projection.moved(float(level[i]) + shifts[i], float(tilt[i])) for i, name in enumerate(models)}
-
-
-def _mean_moves(before: Array, after: Array, weight: Array) -> tuple[Array, Array]:
-    """Return mean position and mean shift of the rows in 64 bins of equal weight."""
-    order = np.argsort(before, kind="stable")
-    w = weight[order]
-    starts = np.unique(np.searchsorted(np.cumsum(w), np.arange(64) / 64 * w.sum()))
-    total = np.add.reduceat(w, starts)
-    place, move = (np.add.reduceat(w * column[order], starts) / total for column in (after, after - before))
-    rise = np.concatenate([[True], np.diff(place) > 0])
-    return place[rise], move[rise]
+    return {name: (float(level[i]) + shifts[i], float(tilt[i])) for i, name in enumerate(models)}
 
 
 # ---------------------------------------------------------------------------- P(y | all replicas)
@@ -407,52 +422,10 @@ _SLOPE = (1.0, 0.3)
 # Scores are rescaled to log odds first if the labels show a slope outside ½ to 2 or a level off by 1.5, by more than
 # four standard errors. The curve corrects smaller differences.
 _FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
-_MIN_POSITIVES = 20  # fewer do not determine a curve
-_MASS_PRIOR = 0.5  # standard deviation of the extra log odds at a floor or a cap
 # Standard deviations of differences between pool and labeled rows, if there are any: of means (in standard deviations
 # of the score), of the logarithm of the standard deviation of the score, and of that of the noise.
 _SIZES = np.array([0.3, 0.1, 0.1])
 _ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """Log odds of labels by served score, minus those that the curve of the denoised score implies."""
-
-    direct: SmoothCurve
-    implied: SmoothCurve
-    ends: tuple[float, float]  # of the served scores; it is constant beyond them
-
-    def __call__(self, served: Array) -> Array:
-        """Return the difference at served logits."""
-        x = np.clip(served, *self.ends)
-        return self.direct(x) - self.implied(x)
-
-
-@dataclass(frozen=True)
-class LabelModel:
-    """P(y | all replicas), fitted on labeled rows: `curve` gives the log odds by denoised score.
-
-    `contrast` is the extra weight of the served score, relative to `contrast_level`, the mean gap of the labeled rows.
-    `masses` holds served logit, cell width and extra log odds of each floor, cap or default value of the served score.
-    """
-
-    curve: SmoothCurve
-    contrast: float
-    contrast_level: float
-    masses: tuple[tuple[float, float, float], ...]
-    misfit: Misfit | None = None
-
-    def probability(self, denoised: Array, table: ReplicaTable) -> Array:
-        """Return the probability of each cell."""
-        log_odds = self.curve(denoised)
-        if self.contrast:
-            log_odds = log_odds - self.contrast * (table.gap - self.contrast_level)
-        if self.misfit is not None:
-            log_odds = log_odds + self.misfit(table.served)
-        for served, width, extra in self.masses:
-            log_odds = log_odds + extra * table.at(served, width)
-        return np.asarray(logistic(log_odds), np.float64)
 
 
 def fit_scaling(labeled: TruthModel) -> tuple[float, float]:
@@ -478,88 +451,43 @@ def fit_scaling(labeled: TruthModel) -> tuple[float, float]:
     return slope, float(level - slope * center)
 
 
-def fit_labels(labeled: TruthModel, denoised: Array) -> LabelModel:
-    """Fit P(y | all replicas) to the labeled rows."""
-    table, order = labeled.table, np.argsort(denoised, kind="stable")
+def fit_labels(
+    table: ReplicaTable, score: Array, slope: tuple[float, float] = _SLOPE, offset: SmoothCurve | None = None
+) -> SmoothCurve:
+    """Fit the curve of the labels over a score; few labels do not determine its slope, which has a prior."""
+    order = np.argsort(score, kind="stable")
     w, y = (x[order] for x in table.row_weights())
-    # A floor or a cap hides noise: rows there differ from other rows with the same denoised score.
-    masses = table.served_masses.tolist()
-    free = ~np.any([table.at(served)[order] for served in masses], axis=0) if masses else np.ones(len(w), bool)
-    if min(float(y[free].sum()), float((w - y)[free].sum())) < _MIN_POSITIVES:
-        free = np.ones(len(w), bool)
-    curve = fit_smooth(denoised[order][free], w[free], y[free], slope=_SLOPE)
-    contrast = 0.0
-    if labeled.kind.exchangeable:
-        contrast = _contrast(curve(denoised[order]), -table.gap[order], w, y)
-    model = LabelModel(curve, contrast, table.gap_level, ())
-    if not labeled.kind.exchangeable:
-        model = replace(model, misfit=_misfit(table, model.probability(denoised, table)))
-    p = model.probability(denoised, table)
-    extra = []
-    for served in masses:
-        here = table.at(served)
-        weight, positives = (x[here] for x in table.row_weights())
-        level = np.ones((1, len(weight)))
-        base = np.asarray(logit(p[here]), np.float64)
-        fit = fit_logistic(level, weight, positives, offset=base, prior_precision=np.array([_MASS_PRIOR**-2]))
-        extra.append((served, table.width, float(fit.coefficients[0])))
-    return replace(model, masses=tuple(extra))
+    return fit_smooth(score[order], w, y, slope=slope, offset=offset)
 
 
-def _misfit(table: ReplicaTable, probability: Array) -> Misfit:
-    """Compare labels with the predicted probabilities by served score.
+def _implied(table: ReplicaTable, log_odds: Array) -> SmoothCurve:
+    """Return the log odds of the mean probability by served score."""
+    return regress_on_served(table, np.asarray(logistic(log_odds), np.float64))
 
-    Bootstraps show the noise of the served score, not another estimate of the truth. How much a row's own noise says
-    about its truth is uncertain. The comparison makes predictions right on the labeled rows, whatever that noise says.
+
+def _direct_curve(table: ReplicaTable, implied: SmoothCurve, kind: ReplicaKind) -> SmoothCurve:
+    """Fit the labels over the served score, for exchangeable replicas as a difference from the implied curve.
+
+    Only such replicas show how the curve bends. Bootstraps show the noise of the served score, not another estimate of
+    the truth, and how much a row's noise says of its truth is uncertain.
     """
-    order = np.argsort(table.served, kind="stable")
-    w, y = (x[order] for x in table.row_weights())
-    implied = regress_on_served(table, probability)
-    # Few labels do not determine a slope: the prior is the slope of the implied curve.
-    direct = fit_smooth(table.served[order], w, y, slope=(implied.coefficients[1] / implied.spread, _SLOPE[1]))
-    ends = direct.basis.knots[[0, -1]] * direct.spread + direct.center
-    return Misfit(direct, implied, (float(ends[0]), float(ends[1])))
+    if kind.exchangeable:
+        return fit_labels(table, table.served, (0.0, _SLOPE[1]), implied)
+    return fit_labels(table, table.served, (implied.coefficients[1] / implied.spread, _SLOPE[1]))
 
 
-def _contrast(log_odds: Array, lead: Array, w: Array, y: Array) -> float:
-    """Return the extra weight of the served score by one Newton step; 0 unless it is significant.
+def shift_probability(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKind) -> float:
+    """Return the probability that pool and labeled rows differ by more than chance.
 
-    The squared z must exceed 2 log(positives) + 4, more than the penalty of BIC, because the term is 0 for exchangeable
-    replicas.
+    Mean, spread and noise are compared. All are the same with probability ½; otherwise each differs by a normal of
+    known size.
     """
-    p = logistic(log_odds)
-    information = w * p * (1 - p)
-    c = lead - float(information @ lead / information.sum())
-    total = float(information @ np.square(c))
-    if total <= 1e-20 * float(information @ np.square(lead)):  # replicas that agree: the rest is rounding
-        return 0.0
-    value = float(c @ (y - w * p)) / total
-    rarer = min(float(y.sum()), float((w - y).sum()))
-    return value if value**2 * total > 2 * np.log(max(rarer, 3.0)) + 4 else 0.0
-
-
-def shrink_pool_shift(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKind) -> ReplicaTable:
-    """Shrink the difference between pool and labeled rows by the probability that it is real.
-
-    Mean, spread and noise are compared one by one. Each differs with probability ½, by a normal of known size. The
-    difference is multiplied by the probability that it is real, given the samples.
-    """
-    if len(pool.served_masses) or len(labeled.served_masses):  # floors and caps must stay where they are
-        return pool
     (mine, my_errors), (theirs, their_errors) = (_moments(table, kind) for table in (pool, labeled))
-    scale = np.array([float(np.exp(theirs[1])), 1.0, 1.0])
-    difference, error = (mine - theirs) / scale, my_errors + their_errors
-    if not (np.isfinite(difference).all() and (error > _ROUNDING).all()):  # replicas that are equal or all as far apart
-        return pool
-    chance = log_bayes_factor(difference, error, np.square(_SIZES))
-    mean, spread, noise = theirs + logistic(-chance) * difference * scale
-    noise_ratio = float(np.exp(noise - mine[2]))
-    return replace(
-        pool,
-        served=mean + float(np.exp(spread - mine[1])) * (pool.served - mine[0]),
-        gap=pool.gap_level + noise_ratio * (pool.gap - pool.gap_level),
-        spread=noise_ratio**2 * pool.spread,
-    )
+    difference = (mine - theirs) / np.array([float(np.exp(theirs[1])), 1.0, 1.0])
+    error = my_errors + their_errors
+    known = np.isfinite(difference) & (error > _ROUNDING)  # replicas that are equal have no noise to compare
+    factor = log_bayes_factor(difference[known], error[known], np.square(_SIZES[known]))
+    return float(logistic(-np.asarray(factor.sum())))
 
 
 def _moments(table: ReplicaTable, kind: ReplicaKind) -> tuple[Array, Array]:

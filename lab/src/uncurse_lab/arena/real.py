@@ -181,7 +181,7 @@ def _methods(
     pool = done.pool.evidence(_CLIP)
     columns, unaligned = _clipped(done.pool.scores), _clipped(done.served_pool.scores)  # a calibrator takes arrays
     labeled = scores, target = _clipped(done.labeled.scores), done.labeled.labels
-    to_fold = Affine(*done.alignment, scale="probability")
+    to_fold = Affine(1.0, done.alignment, scale="probability")
     own: dict[str, Any] = {"scale": "probability", "replicas": done.replicas.kind}
 
     def calibrated(name: str) -> FittedMethod:
