@@ -283,7 +283,7 @@ def test_lines_are_counted_gzipped_or_not(tmp_path):
     [
         (["reproduce", "criteo"], "pass --data FILE, or --world"),
         (["reproduce", "avazu", "--world", "--data", "x"], "--world and --data exclude each other"),
-        (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: Is a directory"),
+        (["reproduce", "criteo", "--world", "--markdown", "."], "cannot write --markdown .: it is a folder"),
         (["reproduce", "criteo", "--world", "--device", "tpu"], "device='tpu' is unknown"),
         (["reproduce", "criteo", "--world", "--encoded", "x"], "--encoded keeps an encoded log"),
         (["reproduce", "criteo", "--data", "nowhere.txt"], "cannot read nowhere.txt"),

@@ -221,7 +221,7 @@ def test_a_state_of_another_map_is_refused(run, written):
     message = run(
         "monitor", "map.json", "good.parquet", "--scores", "s0", "--label", "click", "--state", "s.json", code=2
     )
-    assert "this state belongs to another map" in message
+    assert "--state s.json belongs to another map than map.json" in message
 
 
 def test_two_commands_at_once_lose_no_day(written):

@@ -110,6 +110,8 @@ def check_outputs(
             continue
         if not path:
             raise UncurseError(f"{option} is empty; name a file")
+        if os.path.isdir(path) and option != "--out":
+            raise UncurseError(f"cannot write {option} {path}: it is a folder; name a file")
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
             continue  # a device or a pipe
         real, wanted = os.path.realpath(path), _SUFFIXES.get(option, (suffix,))

@@ -237,6 +237,5 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
     for name, wanted in options.items():
         actual = getattr(evidence.spec, name)
         if wanted != actual:
-            raise UncurseError(
-                f"evidence of the {role} was collected with {name}={actual!r}, not {wanted!r}; use the same {name}"
-            )
+            shown = [", ".join(value) if isinstance(value, tuple) else value for value in (actual, wanted)]
+            raise UncurseError(f"{name} is {shown[0]} in the {role}, not {shown[1]}; use the same {name}")
