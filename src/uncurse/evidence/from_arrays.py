@@ -49,7 +49,7 @@ class EvidenceSums:
             return
         for rows in chunks(len(scores), _CHUNK):
             y, w = (None if column is None else column[rows] for column in (labels, weights))
-            self._add(*_converted(scores[rows].astype(np.float64, copy=False), spec), y, w)
+            self._add(*converted(scores[rows].astype(np.float64, copy=False), spec), y, w)
 
     def _add(self, linked: Float, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
         self.moments.add(linked, weights)
@@ -71,7 +71,7 @@ class EvidenceSums:
         return Evidence(self.spec, self.moments, self.served, self.replicas)
 
 
-def _converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
+def converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
     """Return scores of the link, and logits of the served model: the one place where scores are converted."""
     if spec.scale == "value":
         if spec.link == "log" and scores.min() <= 0:
@@ -162,7 +162,7 @@ def _sums(
 def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
     """Return replicas of at most `most` rows of an array."""
     rows = scores[:: -(-len(scores) // most)].astype(np.float64)
-    return ReplicaTable.of_rows(_converted(rows, spec)[1])
+    return ReplicaTable.of_rows(converted(rows, spec)[1])
 
 
 def column_names(count: int) -> tuple[str, ...]:
@@ -238,4 +238,4 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
         actual = getattr(evidence.spec, name)
         if wanted != actual:
             shown = [", ".join(value) if isinstance(value, tuple) else value for value in (actual, wanted)]
-            raise UncurseError(f"{name} is {shown[0]} in the {role}, not {shown[1]}; use the same {name}")
+            raise UncurseError(f"{name} in the {role}: {shown[0]}, not {shown[1]}; use the same {name}")
