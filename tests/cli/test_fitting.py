@@ -203,3 +203,39 @@ def test_a_refresh_names_files_and_options(run, today):
     assert "map.json" in run("refresh", "map.json", *log[:-1], "map.json", code=2)
     Affine(1.0, 0.0).save("bare.json")
     assert "--scores" in run("refresh", "bare.json", *log, code=2)
+
+
+def test_winners_of_requests(run, logs):
+    """A log gives the map that its arrays give."""
+    pool, labeled = arrays(logs)
+    bids = np.random.default_rng(7).lognormal(0, 0.3, len(pool))
+    logs[0].with_columns(bid=bids).write_parquet("pool.parquet")
+    asked = "--request", "request", "--top-k", "2", "--value", "bid"
+    content = json.loads(run(*POOL, *AUTO, *ELSEWHERE, *asked, "-o", "a.json", *JSON))
+    expected = Auto(**COMMON).fit(
+        pool, labeled=labeled, labels_from="elsewhere", request=logs[0]["request"], top_k=2, value=bids
+    )
+    found = load("a.json")
+    np.testing.assert_allclose(found(PROBE), expected.fitted_(PROBE), rtol=1e-12)
+    assert content["top_k"] == found.record.top_k == 2
+    assert found.record.pool.columns == ("s1", "s2")
+    assert "of which 800 win their requests" in run(*POOL, *AUTO, *asked, "-o", "b.json", "--format", "table")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--top-k", "2"), "--top-k and --value need --request"),
+        (("--request", "s1"), "whole numbers, so cast it"),
+        (("--request", "request", "--segment", "site"), "--segment site is not for --request"),
+        (("--request", "request", "--weight", "w"), "--weight w is not for --request"),
+    ],
+)
+def test_options_of_requests_are_checked(run, logs, options, message):
+    assert message in run(*POOL, *AUTO, *options, "-o", "a.json", code=2)
+
+
+def test_requests_need_rows(run, logs):
+    collected(run, "pool")
+    fit = "fit", "pool.json", *AUTO, "--request", "request", "-o", "a.json"
+    assert "needs the rows of the pool" in run(*fit, code=2)

@@ -145,7 +145,7 @@ def test_types_that_cannot_be_are_named_before_anything_runs(engine, make):
     frame = make(engine, table_of())
     with pytest.raises(UncurseError, match="column 'segment' holds String, not numbers"):
         with_prediction(frame, HALF, score="segment", column="p")
-    with pytest.raises(UncurseError, match="segment column 's 1' holds Float64"):
+    with pytest.raises(UncurseError, match="column 's 1' holds Float64"):
         with_prediction(frame, SEGMENTED, score="row", column="p", segment="s 1")
     with pytest.raises(UncurseError, match="segment='segment'"):
         with_prediction(frame, HALF, score="s 1", column="p", segment="segment")

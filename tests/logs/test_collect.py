@@ -283,7 +283,7 @@ def test_with_requests_only_the_best_rows_need_labels():
     [
         (LOG, {"scores": ["s1", "s9"]}, "has no column 's9'"),
         (LOG, {"scores": ["s1", "site"]}, "column 'site' holds String, not numbers"),
-        (LOG, {"scores": "s1", "segment": "s2"}, "segment column 's2' holds Float32"),
+        (LOG, {"scores": "s1", "segment": "s2"}, "column 's2' holds Float32"),
         (LOG.rename({"s2": "^s.*$"}), {"scores": ["s1", "^s.*$"]}, "would be read as a pattern"),
         (LOG.head(0), {"scores": "s1"}, "there are no rows"),
         (LOG.with_columns(w=0.0), {"scores": "s1", "weight": "w"}, "no rows with a positive w"),

@@ -262,7 +262,7 @@ FAULTS = {
     "damaged": (_damage, "cannot be read"),
     "no column": (lambda path: pl.read_parquet(path).drop("s2").write_parquet(path), "has no column 's2'"),
     "text": (_change(s2=pl.col("s2").cast(pl.String)), "column 's2' holds String, not numbers"),
-    "float segments": (_change(q=pl.col("q").cast(pl.Float64)), "segment column 'q' holds Float64"),
+    "float segments": (_change(q=pl.col("q").cast(pl.Float64)), "column 'q' holds Float64"),
     "all null": (_change(s1=pl.lit(None)), "column 's1', row 0 is missing"),
     "nan": (_change(s2=pl.when(ROW < 500).then("s2").otherwise(float("nan"))), "column 's2', row 500 is"),
     "label": (_change(y=pl.when(ROW == 9).then(2).otherwise("y")), "column 'y', row 9 is 2; labels must be 0 or 1"),

@@ -15,11 +15,13 @@ from ..validation import warn_user
 from . import options
 from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, working, write_document
-from .reading import column_names, is_evidence, label_options, read_evidence
+from .reading import column_names, input_file, is_evidence, label_options, log_spec, read_evidence
 
 if TYPE_CHECKING:
+    from .._types import Float
     from ..evidence import Evidence
     from ..methods import Fitted
+    from ..methods.requests import Requests
 
 CalibratorName = Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"]
 
@@ -58,6 +60,12 @@ def fit(
         CalibratorName | None,
         typer.Option(help="With --method vad: fit this calibrator on the labeled log, then correct what remains."),
     ] = None,
+    request: options.Request = None,
+    top_k: options.TopK = None,
+    value: Annotated[
+        str | None,
+        typer.Option(help="With --request: column of values, such as bids, if value × probability wins a request."),
+    ] = None,
     segment: options.Segment = None,
     weight: options.Weight = None,
     negative_sampling_rate: options.NegativeRate = None,
@@ -84,6 +92,7 @@ def fit(
     \b
     Examples:
       uncurse fit pool.parquet --scores s0,s1,s2 --scale logit --replicas bootstrap -o map.json
+      uncurse fit pool.parquet --scores s0,s1 --scale logit --replicas seeds --request auction_id -o map.json
       uncurse fit monday.json tuesday.json --replicas seeds -o map.json
       uncurse fit mon.json tue.json wed.json --replicas seeds --half-life 2 -o map.json
       uncurse fit pool.json --replicas bootstrap --labeled log.parquet --label click --labels-from winners -o map.json
@@ -100,10 +109,18 @@ def fit(
     of_rows = {"weight": weight, "missing": missing}
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale}
     given |= {"segment": segment, "negative_sampling_rate": negative_sampling_rate}
-    # If the pool was collected, weights and missing values are those of a labeled log.
-    evidence = read_evidence(
-        pool, given if labeled_log and is_evidence(pool[0]) else given | of_rows, half_life=half_life
-    )
+    requests = None
+    if request is not None:
+        unused = {"--method": None if method == "auto" else method, "--segment": segment, "--weight": weight}
+        for option, name in unused.items():
+            if name is not None:
+                raise UncurseError(f"{option} {name} is not for --request; leave it out")
+        scores_of_rows, evidence, requests = _read_requests(pool, given | of_rows, request, top_k or 1, value)
+    elif top_k is not None or value is not None:
+        raise UncurseError("--top-k and --value need --request, the column of requests")
+    else:  # if the pool was collected, weights and missing values are those of a labeled log
+        own = given if labeled_log and is_evidence(pool[0]) else given | of_rows
+        evidence = read_evidence(pool, own, half_life=half_life)
     spec, rows = evidence.spec, None
     if labeled:
         known: dict[str, Any] = {}
@@ -123,7 +140,11 @@ def fit(
     kinds: dict[str, Any] = {"auto": methods.Auto, "labels": methods.ReplicaCalibrator, "vad": methods.VAD}
     origin = {} if method == "vad" else {"labels_from": labels_from}
     with working("fitting"):
-        fitted = kinds[method](**settings).fit(evidence, labeled=rows, **origin).fitted_
+        if requests is None:
+            fitted = kinds[method](**settings).fit(evidence, labeled=rows, **origin).fitted_
+        else:
+            paths = labeled if labeled_log else None
+            fitted = _fit_winners(scores_of_rows, evidence, requests, rows, paths, replicas, labels_from)
         record = replace(fitted.record, command=command_line(), half_life=half_life)
         if affine:
             line = fitted.to_affine()
@@ -131,8 +152,53 @@ def fit(
         fitted = replace(fitted, record=record)
     write_document(out, fitted.to_json() + "\n")
     content = {**record.to_dict(), "map": fitted.map.to_dict()}
-    content["intervals"] = [{"alpha": a, "low": low, "high": high} for a, low, high in intervals_of(fitted.errors)]
-    emit(format, lambda: _text(fitted, evidence, rows, out), lambda: documents.dumps("fit", content), out)
+    content["intervals"] = [{"alpha": a, "low": low, "high": high} for a, low, high in intervals_of(fitted)]
+    selection = "" if request is None else f" --request {request} --top-k {top_k or 1}"
+    emit(format, lambda: _text(fitted, evidence, rows, selection, out), lambda: documents.dumps("fit", content), out)
+
+
+def _read_requests(
+    pool: list[str], given: Mapping[str, Any], request: str, k: int, value: str | None
+) -> tuple[Float, Evidence, Requests]:
+    """Read the rows of requests: their scores, these as evidence, and what selects within requests."""
+    from ..evidence.from_arrays import from_arrays
+    from ..logs.collecting import read_rows
+    from ..methods.requests import Requests
+
+    if any(map(is_evidence, pool)):
+        raise UncurseError(f"--request {request} needs the rows of the pool, and {pool[0]} is evidence; pass the log")
+    spec = log_spec(given)
+    with working("reading") as advance:
+        scores, codes, values = read_rows(
+            [input_file(source) for source in pool],
+            replace(spec, segment=request, weight=value),
+            missing=given["missing"] or "refuse",
+            progress=advance,
+        )
+    evidence = replace(from_arrays(scores, spec=spec), sources=tuple(pool))
+    assert codes is not None
+    return scores, evidence, Requests.of(codes, len(scores), k, values)
+
+
+def _fit_winners(
+    scores: Float,
+    pool: Evidence,
+    requests: Requests,
+    labeled: Evidence | None,
+    paths: list[str] | None,
+    replicas: str,
+    labels_from: str | None,
+) -> Fitted:
+    """Fit to the winners of requests; `paths` name the labeled log, if the labels are not evidence."""
+    from ..logs.collecting import read_rows
+    from ..methods.fitted import check_labels_from
+    from ..methods.requests import fit_requests
+
+    origin, of_labeled = check_labels_from(labeled, labels_from), None
+    if labeled is not None and paths is not None and origin == "elsewhere":
+        of_labeled = read_rows([input_file(path) for path in paths], labeled.spec, missing="drop")[0]
+    solution = fit_requests(scores, pool.spec, requests, labeled, of_labeled, replicas=replicas, labels_from=origin)
+    return solution.fitted()
 
 
 def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Mapping[str, str | None]) -> None:
@@ -146,7 +212,7 @@ def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Map
         raise UncurseError(f"{unused} is not for --method {method}; leave it out")
 
 
-def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, out: str) -> str:
+def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:
     """Return the result as lines for people."""
     from ..maps import Affine
     from ..methods.noise import replica_kind
@@ -155,10 +221,11 @@ def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, out: str) ->
     score_map, record = fitted.map, fitted.record
     assert record is not None
     rows = f"{pool.rows:,} pool rows"
+    rows += "" if record.top_k is None else f", of which {record.pool.rows:,} win their requests,"
     rows += "" if record.labeled is None else f" and {record.labeled.rows:,} labeled rows"
     lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *fit_words(fitted)]
-    if record.labels_from == "winners" and fitted.errors is not None:
-        lines.append("intervals are of the top of the pool; measure winners of requests by evaluate --request --top-k")
+    if record.labels_from == "winners" and record.top_k is None and fitted.errors is not None:
+        lines.append("intervals are of the top of the pool; to fit to the winners of requests, pass --request")
     if isinstance(score_map, Affine) and score_map.link == "logistic":
         sign = "-" if score_map.intercept < 0 else "+"
         formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
@@ -170,5 +237,5 @@ def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, out: str) ->
         lines.append(f"{len(pool.segments):,} segments with a map each{span}")
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
     label = "--label LABEL" if labeled is None else label_options(labeled.spec)
-    target = f"{out}; next: uncurse evaluate LOG --scores {score} {label} --map {out}"
+    target = f"{out}; next: uncurse evaluate LOG --scores {score} {label}{selection} --map {out}"
     return "\n".join([*lines, f"written to {'standard output' if out == '-' else target}"])

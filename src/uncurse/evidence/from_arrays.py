@@ -239,3 +239,14 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
         if wanted != actual:
             shown = [", ".join(value) if isinstance(value, tuple) else value for value in (actual, wanted)]
             raise UncurseError(f"{name} in the {role}: {shown[0]}, not {shown[1]}; use the same {name}")
+
+
+def best_of_each(score: Float, request: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    """Tell which rows are among the best `k` of their request; of equal scores the first."""
+    order = np.lexsort((-score, request))  # stable: by request, then best first
+    ordered = request[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    rank = np.arange(len(score)) - np.repeat(first, np.diff(first, append=len(score)))
+    chosen = np.zeros(len(score), bool)
+    chosen[order[rank < k]] = True
+    return chosen

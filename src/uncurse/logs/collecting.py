@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import polars as pl
 
+from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
 from .files import LogFile, kind_of, locate, locate_fault, open_files, open_remote
 from .frames import is_spark, open_frame
-from .rows import Fault, Progress, Reader, Settled, first_line, sum_up
+from .rows import Fault, Progress, Reader, Settled, check_present, first_line, sum_up
 
 
 def collect(
@@ -83,35 +85,62 @@ def collect_spec(
 ) -> Evidence:
     """Collect the evidence of a log that a `LogSpec` describes, of all its rows or of those that `settled` keeps."""
     reader = Reader(spec, settled=settled, missing=missing)
+    paths = _paths(source)
+    name = "the frame" if paths is None else ", ".join(paths)
+    with _opened(source, paths, reader) as batches:
+        if is_spark(batches):
+            from .spark import collect_on_spark
+
+            evidence = collect_on_spark(batches, reader)
+        else:
+            evidence = sum_up(batches, reader, progress)
+    if evidence is None or not evidence.weight:
+        raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
+    if spec.scale == "logit" and evidence.served is not None:
+        warn_if_probabilities(evidence.served.score - spec.logit_offset, spec.scores[0])
+    return replace(evidence, sources=tuple(paths or ()))
+
+
+def read_rows(
+    source: Any, spec: LogSpec, *, missing: str = "refuse", progress: Progress | None = None
+) -> tuple[Float, Array | None, Array | None]:
+    """Return scores (n, S), numbers of segments, and weights of the rows of a log, in memory."""
+    reader, names = Reader(spec, missing=missing), None
+    with _opened(source, _paths(source), reader) as batches:
+        rows = pl.concat(reader.select(batches, progress), how="vertical_relaxed")
+        scores, _, weights = reader.arrays(rows)
+        if spec.segment is not None:
+            check_present(rows, spec.segment, "drop it, or fill it")
+            names = rows[spec.segment].rank("dense").to_numpy()
+    return scores, names, weights
+
+
+def _paths(source: Any) -> list[str] | None:
+    """Return the paths of a source, or None if it is a frame."""
     sources = source if isinstance(source, list | tuple) else [source]
     paths = [os.fspath(path) for path in sources if isinstance(path, str | os.PathLike)]
-    is_frame = len(paths) < len(sources)
-    name = "the frame" if is_frame else ", ".join(paths)
+    return paths if len(paths) == len(sources) else None
+
+
+@contextmanager
+def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[Any]:
+    """Yield the batches of a log, or a frame of Spark; errors within name the place of the value at fault."""
+    name = "the frame" if paths is None else ", ".join(paths)
     files: list[LogFile] = []
     try:
-        if is_frame:
+        if paths is None:
             frame = nw.to_native(source, pass_through=True)
-            if is_spark(frame):
-                from .spark import collect_on_spark
-
-                evidence = collect_on_spark(frame, reader)
-            else:
-                evidence = sum_up(open_frame(frame, reader.columns), reader, progress)
+            yield frame if is_spark(frame) else open_frame(frame, reader.columns)
         elif any("://" in path for path in paths):
             reader.text = kind_of(paths[0]) == "csv"
-            evidence = sum_up(open_remote(paths, reader, name), reader, progress)
+            yield open_remote(paths, reader, name)
         else:
             files = locate(paths)
             reader.text = kind_of(files[0].path) == "csv"
-            evidence = sum_up(open_files(files, reader), reader, progress)
+            yield open_files(files, reader)
     except Fault as fault:
         raise UncurseError(locate_fault(files, fault) if files else f"{name}: {fault}") from None
     except (OSError, pl.exceptions.PolarsError) as error:  # of addresses and lazy frames
         raise UncurseError(f"{name}: {first_line(error)}") from None
     for column, count in reader.left_out.items():
         warn_user(f"{count:,} rows have no {column}; they are not counted")
-    if evidence is None or not evidence.weight:
-        raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
-    if spec.scale == "logit" and evidence.served is not None:
-        warn_if_probabilities(evidence.served.score - spec.logit_offset, spec.scores[0])
-    return evidence if is_frame else replace(evidence, sources=tuple(paths))

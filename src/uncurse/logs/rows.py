@@ -155,7 +155,7 @@ class Reader:
             dtype = batch.schema[self.spec.segment]
             if not (dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or dtype.is_integer()):
                 raise UncurseError(
-                    f"the segment column {self.spec.segment!r} holds {dtype}; segments are text or whole numbers, so "
+                    f"column {self.spec.segment!r} holds {dtype}; segments and requests are text or whole numbers, so "
                     "cast it"
                 )
         return batch.with_columns(typed)

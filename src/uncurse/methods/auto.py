@@ -128,8 +128,9 @@ class Auto(ReplicaMethod):
             else:
                 requests = Requests.of(request, evidence.rows, top_k, value)
                 scores = check_numbers(pool, "pool")  # type: ignore[arg-type]
+                of_labeled = check_numbers(labeled[0], "labeled") if isinstance(labeled, tuple) else None
                 solution = fit_requests(
-                    scores, evidence.spec, requests, rows, replicas=self.replicas, labels_from=origin
+                    scores, evidence.spec, requests, rows, of_labeled, replicas=self.replicas, labels_from=origin
                 )
             self.fitted_ = solution.fitted()
         return self

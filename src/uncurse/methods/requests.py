@@ -6,14 +6,15 @@ take part in the selection. The mean gap between the score that selected and suc
 luck; what varies about the curve beyond the noise of the look is the spread of the true scores.
 
 - Replicas by seed and snapshots: the served score selects, and the mean of the others is the look.
-- Bootstraps: each bootstrap selects in turn, and the served score is the truth that it was drawn around. The noise of
-  the served score adds to the spread of the true scores, so its own gap is larger by √(1 + V / W), where W is the
-  variance of the served score within requests.
+- Bootstraps: each bootstrap selects in turn, and the mean of the others is the look; the served score is, if there is
+  one bootstrap. Bootstraps vary more within requests than the served score does. Gaps per standard deviation are
+  alike, so the gap of the served score is larger by the ratio of the standard deviations.
 - An ensemble: the mean of all members but one selects, and the one left out is the look. The gap is scaled to the
   noise of the mean of all members.
 
-With labels that the served score did not select, the curve of the labels over the denoised score converts true scores
-to rates. With labels of winners, the label-free map is corrected by a curve over the served score.
+Labels give the rate at a served score among labeled rows. If the served score did not select these rows, looks at them
+show how lucky they are. The rate of a winner is then that of labeled rows with the same mean true score, so a wrong
+noise variance matters only as far as winners and labeled rows differ. Labels of winners need no such step.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ from .._types import Array, Float
 from ..calibration.spline import Basis, SmoothCurve, make_basis, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
-from ..evidence.from_arrays import converted, from_arrays
+from ..evidence.from_arrays import best_of_each, converted, from_arrays
 from ..evidence.histogram import ReplicaTable
 from ..links import logistic, logit
 from ..maps import Affine
-from ..metrics.selection import top_k
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
 from .fitted import Solution, on_scores
 from .noise import ReplicaKind, replica_kind
@@ -44,8 +44,10 @@ _KNOTS = np.array([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])  # quantiles of the sel
 _BENDS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])  # standard deviations of the bends of a gap curve, in logits
 _MIN_WINNERS = 50
 _SLOPE_ERROR = 0.3  # prior standard deviation of what labels of winners change of the slope
-_LEAST_RELIABILITY = 0.05  # of the denoised scores of labeled rows
 _IDENTICAL = 1e-9
+# Winners and labeled rows of the same true score have other features, so models err differently on them: the typical
+# error, as a share of the move between them, of LightGBM on simulated logs.
+_BY_FEATURES = 0.1
 _ENDS = (0.0005, 0.9995)  # quantiles of the winners' scores between which the map is a curve
 _GRID = np.linspace(*_ENDS, 64)
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -74,7 +76,7 @@ class Requests:
         if self.value is not None:
             with np.errstate(divide="ignore"):
                 score = np.maximum(np.log(self.value) + np.log(logistic(score)), -1e12)
-        return top_k(score, self.codes, self.k)
+        return best_of_each(score, self.codes, self.k)
 
     def variance(self, score: Array) -> float:
         """Return the variance within requests."""
@@ -102,38 +104,55 @@ class _Looks:
     shared: int = 1
 
 
-def _looks(logits: Array, requests: Requests, kind: ReplicaKind, served: Array) -> _Looks:
-    """Return the looks at winners that this kind of replica gives."""
-    size = logits.shape[1]
+def _looks(logits: Array, kind: ReplicaKind, requests: Requests | None = None) -> _Looks:
+    """Return the looks at the winners of requests, or at all rows, that this kind of replica gives."""
+    size, served = logits.shape[1], _served(logits, kind)
+
+    def best(score: Array) -> NDArray[np.bool_]:
+        return np.ones(len(score), bool) if requests is None else requests.best(score)
+
+    def variance(score: Array) -> float:
+        return float(score.var()) if requests is None else requests.variance(score)
+
     if kind.exchangeable:
-        won = requests.best(served)
+        won = best(served)
         center, slope = float(served.mean()), kind.slope(np.cov(logits.T))
         look = center + (logits[:, 1:] - center) / slope
         others = look[won]
         noise = float(others.var(axis=1, ddof=1).mean()) if size > 2 else float(np.var(look[:, 0] - logits[:, 0])) / 2
         return _Looks(_standard(served[won]), served[won] - others.mean(axis=1), noise / (size - 1))
-    pairs, total = [], requests.variance(served)
-    if kind.served_is_a_column:  # each bootstrap selects; the served score is the truth that it was drawn around
+    pairs, total = [], variance(served)
+    if kind.served_is_a_column:  # each bootstrap selects
         between = logits[:, 1:]
-        noise = float(between.var(axis=1, ddof=1).mean()) if size > 2 else float(np.var(between[:, 0] - served))
+        mean, count = between.mean(axis=1), size - 1
+        noise = float(between.var(axis=1, ddof=1).mean()) if count > 1 else float(np.var(mean - served))
+        outwards = max(float(np.cov(mean, served)[0, 1]) / float(served.var()) - 1, 0.0)
         for column in between.T:
-            won = requests.best(column)
-            pairs.append((_standard(column[won]), column[won] - served[won]))
-        ratio = min(noise / total, 0.9)
-        scale, spread, of_look = np.sqrt(1 + ratio), (1 - ratio) * (1 + ratio), 0.0
+            won, look = best(column), served
+            if count > 1:  # if the bootstraps rise more steeply than the served score, so does it than the truth
+                look = (count * mean - column) / (count - 1) - outwards * (served - served.mean())
+            pairs.append((_standard(column[won]), column[won] - look[won]))
+        of_look = noise / (count - 1) if count > 1 else 0.0
+        wider = np.mean([variance(column) for column in between.T]) / total
+        differences = variance(between[:, 0] - between[:, 1]) / 2 if count > 1 else variance(mean - served)
+        scale, spread = np.sqrt(wider), (1 - min(differences / total, 0.9)) * wider
     else:
         of_look = float(logits.var(axis=1, ddof=1).mean())
         variances = []
         for column in logits.T:
             rest = (size * served - column) / (size - 1)
-            won = requests.best(rest)
-            variances.append(requests.variance(rest))
+            won = best(rest)
+            variances.append(variance(rest))
             pairs.append((_standard(rest[won]), rest[won] - column[won]))
         less, (own, other) = float(np.mean(variances)), (of_look / size, of_look / (size - 1))
         scale = own / np.sqrt(total) / (other / np.sqrt(less))
         spread = own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
     position, gap = (np.concatenate(each) for each in zip(*pairs, strict=True))
     return _Looks(position, gap, of_look, float(scale), float(spread), len(pairs))
+
+
+def _served(logits: Array, kind: ReplicaKind) -> Array:
+    return logits[:, 0] if kind.served_is_a_column else np.asarray(logits.mean(axis=1))
 
 
 def _standard(score: Array) -> Array:
@@ -143,9 +162,9 @@ def _standard(score: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Luck:
-    """Mean excess of the served score of winners over their true score, and the variance of the latter."""
+    """Mean excess of the served score of selected rows over their true score, and the variance of the latter."""
 
-    center: float  # mean and standard deviation of the served score of the winners
+    center: float  # mean and standard deviation of the served score of the rows
     spread: float
     basis: Basis
     coefficients: Array
@@ -160,8 +179,15 @@ class _Luck:
         """Return the mean true score."""
         return np.asarray(served - self.coefficients @ self.features(served))
 
+    def log_odds(self, served: Array) -> Array:
+        """Return the log odds of the mean rate at served scores."""
+        true, rate = self.true_score(served), np.zeros(len(served))
+        for node, weight in zip(_NODES, _WEIGHTS / _WEIGHTS.sum(), strict=True):
+            rate += weight * logistic(true + np.sqrt(self.variance) * node)
+        return np.asarray(logit(np.clip(rate, 1e-300, 1 - 1e-16)), np.float64)
 
-def _luck(looks: _Looks, won: Array, k: int) -> _Luck:
+
+def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
     """Fit the gap as a natural spline whose bends have a normal prior of the most likely width."""
     z, gap = looks.position, looks.gap
     knots = np.unique(np.quantile(z, _KNOTS))
@@ -187,62 +213,60 @@ def _luck(looks: _Looks, won: Array, k: int) -> _Luck:
     residual = float(np.mean(np.square(gap - coefficients @ features)))
     variance = looks.spread * max(residual - looks.noise, 0.0)
     scale = looks.scale
-    return _Luck(float(won.mean()), float(won.std()), basis, scale * coefficients, scale**2 * covariance, variance)
+    return _Luck(
+        float(served.mean()), float(served.std()), basis, scale * coefficients, scale**2 * covariance, variance
+    )
 
 
 @dataclass(frozen=True)
 class WinnersEstimate:
     """Estimate of the true rates among winners of requests, with its errors.
 
-    `labels` is the curve of the labels over the true score, of which `known` is the variance that the denoised scores
-    of the labeled rows leave open; `direct` is a correction by labels of winners.
+    `labels` is what labels change of the log odds. `labeled` is the luck of the labeled rows, unless they are winners.
     """
 
     table: ReplicaTable
     kind: ReplicaKind
     luck: _Luck
     labels: SmoothCurve | None = None
-    known: float = 0.0
-    direct: SmoothCurve | None = None
-    label_levels: Array | None = None
+    labeled: _Luck | None = None
 
-    def before(self, served: Array) -> Array:
-        """Return the log odds before a correction by labels of winners."""
-        mean, spread = self.luck.true_score(served), np.sqrt(max(self.luck.variance - self.known, 0.0))
-        rate = np.zeros_like(mean)
-        for node, weight in zip(_NODES, _WEIGHTS / _WEIGHTS.sum(), strict=True):
-            true = mean + spread * node
-            rate += weight * logistic(true if self.labels is None else self.labels(true))
-        return np.asarray(logit(np.clip(rate, 1e-300, 1 - 1e-16)), np.float64)
+    def alike(self, served: Array) -> Array:
+        """Return the served scores at which labeled rows have the mean true score of winners."""
+        assert self.labels is not None
+        low, high = self.labels.ends
+        if self.labeled is None:
+            return np.clip(served, low, high)
+        grid = np.linspace(low, high, 400)
+        return np.interp(self.luck.true_score(served), np.maximum.accumulate(self.labeled.true_score(grid)), grid)
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        found = self.before(served)
-        return found if self.direct is None else found + self.direct(np.clip(served, *self.direct.ends))
+        found = self.luck.log_odds(served)
+        return found if self.labels is None else found + self.labels(self.alike(served))
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of the mean estimate on the top share."""
         p = np.asarray(logistic(self.log_odds(top.served)), np.float64)
-        sampling = top.sampling_error(p, p, self.luck.variance * np.square(p * (1 - p)))
-        if self.direct is not None:
-            features = self.direct.features(np.clip(top.served, *self.direct.ends))
-            return float(np.sqrt(top.squared_error(p, features, self.direct.covariance) + sampling))
-        by_luck = top.squared_error(p, self.luck.features(top.served), self.luck.covariance)
-        by_labels = 0.0
+        error = top.sampling_error(p, p, self.luck.variance * np.square(p * (1 - p)))
         if self.labels is not None:
-            features = self.labels.features(self.luck.true_score(top.served))
-            by_labels = top.squared_error(p, features, self.labels.covariance)
-        change = top.log_mean(top.served) - top.log_mean(self.luck.true_score(top.served))
-        return float(np.sqrt(by_luck + by_labels + sampling + (self.kind.correction_error / 2 * change) ** 2))
+            features = self.labels.features(self.alike(top.served))
+            error += top.squared_error(p, features, self.labels.covariance)
+        if self.labels is None or self.labeled is not None:
+            error += top.squared_error(p, self.luck.features(top.served), self.luck.covariance)
+            before = top.served if self.labeled is None else self.labeled.true_score(top.served)
+            change = top.log_mean(before) - top.log_mean(self.luck.true_score(top.served))
+            by_features = 0.0 if self.labeled is None else _BY_FEATURES
+            error += ((self.kind.correction_error / 2) ** 2 + by_features**2) * change**2
+        return float(np.sqrt(error))
 
     def level_error(self, top: TopShare) -> tuple[float, int] | None:
         """Return the relative error of a level that all scores share, and its freedom."""
-        if self.direct is not None:
+        if self.labels is not None and self.labeled is None:
             return 0.0, 1
         if self.labels is None and self.kind.no_interval:
             return None
-        levels = self.table.levels if self.label_levels is None else self.table.levels - self.label_levels
-        variance, freedom = self.kind.level_variance(levels)
+        variance, freedom = self.kind.level_variance(self.table.levels)
         return top.level_error(self.log_odds(top.served), variance), freedom
 
 
@@ -251,24 +275,28 @@ def fit_requests(
     spec: LogSpec,
     requests: Requests,
     labeled: Evidence | None,
+    labeled_scores: Float | None = None,
     *,
     replicas: str,
     labels_from: str | None,
 ) -> Solution:
-    """Fit to the winners of requests; `scores` are the rows of the pool (n, S)."""
+    """Fit to the winners of requests; `scores` are the rows of the pool (n, S), `labeled_scores` those with labels."""
     kind = replica_kind(replicas)
     rows = None if labeled is None else kind.table_of(labeled, "labeled rows")
     scaling = (1.0, 0.0) if rows is None else fit_scaling(TruthModel(rows, kind.name))
-    logits = scaling[0] * converted(scores.astype(np.float64), spec)[1] + scaling[1]
-    levels = kind.table(ReplicaTable.of_rows(logits)).levels
-    means = logits.mean(axis=0)
-    logits = logits - (means - (means[0] if kind.served_is_a_column else means.mean()))
-    served = logits[:, 0] if kind.served_is_a_column else logits.mean(axis=1)
+
+    def logits_of(scores: Float) -> Array:
+        return np.asarray(scaling[0] * converted(scores.astype(np.float64), spec)[1] + scaling[1])
+
+    logits = logits_of(scores)
+    levels, means = kind.table(ReplicaTable.of_rows(logits)).levels, logits.mean(axis=0)
+    shift = means - (means[0] if kind.served_is_a_column else means.mean())
+    logits = logits - shift
+    served = _served(logits, kind)
     won = requests.best(served)
-    winners = from_arrays(scores[won], spec=spec)
     record = FitRecord(
         "winners",
-        DataRecord.of(winners),
+        DataRecord.of(from_arrays(scores[won], spec=spec)),
         None if labeled is None else DataRecord.of(labeled),
         scale=spec.scale,
         replicas=kind.name,
@@ -282,20 +310,22 @@ def fit_requests(
         warn_user(f"{reason}; was the seed changed?")
         record = replace(record, method="nothing", reason=reason, no_interval=reason)
         return Solution(on_scores(spec, Affine(1.0, 0.0)), record)
-    luck = _luck(_looks(logits, requests, kind, served), served[won], requests.k)
+    luck = _luck(_looks(logits, kind, requests), served[won], requests.k)
     table = replace(kind.table(ReplicaTable.of_rows(logits[won])), levels=levels)
     estimate = WinnersEstimate(table, kind, luck)
     mean = float(np.mean(served[won] - luck.true_score(served[won])))
     reason = f"the log odds of the winners are {mean:.2g} too high by chance"
     if rows is not None:
-        rows = rows.rescaled(*scaling)
+        rows, of_labeled = rows.rescaled(*scaling), luck
         if labels_from == "winners":
-            estimate = replace(estimate, direct=fit_labels(rows, rows.served, (0.0, _SLOPE_ERROR), estimate.before))
             reason += "; labels of winners correct what remains"
         else:
-            labels, known = _label_curve(rows, kind)
-            estimate = replace(estimate, labels=labels, known=known, label_levels=rows.levels)
+            if labeled_scores is None:
+                raise UncurseError("with request, labeled rows must be rows: pass scores and labels, not evidence")
+            of_labeled = _luck_of_rows(logits_of(labeled_scores) - shift, kind)
+            estimate = replace(estimate, labeled=of_labeled, table=replace(table, levels=levels - rows.levels))
             reason += "; labels give the rate at a true score"
+        estimate = replace(estimate, labels=fit_labels(rows, rows.served, (0.0, _SLOPE_ERROR), of_labeled.log_odds))
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
     maps = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
@@ -304,11 +334,5 @@ def fit_requests(
     )
 
 
-def _label_curve(rows: ReplicaTable, kind: ReplicaKind) -> tuple[SmoothCurve, float]:
-    """Return the curve of the labels over the denoised score, and the variance of the true score that this leaves."""
-    summary = kind.summarize(rows)
-    w = rows.weight / rows.weight.sum()
-    center = float(w @ summary.mean)
-    noise = float(w @ summary.variance) / summary.models
-    reliability = max(1 - noise / float(w @ np.square(summary.mean - center)), _LEAST_RELIABILITY)
-    return fit_labels(rows, center - summary.level + reliability * (summary.mean - center)), reliability * noise
+def _luck_of_rows(logits: Array, kind: ReplicaKind) -> _Luck:
+    return _luck(_looks(logits, kind), _served(logits, kind))

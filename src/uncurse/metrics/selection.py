@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import UncurseError
+from ..evidence.from_arrays import best_of_each
 from ..validation import check_count, check_length, check_scores, check_share, encode_names
 
 
@@ -70,11 +71,4 @@ def top_k(scores: ArrayLike, requests: ArrayLike, k: int = 1) -> NDArray[np.bool
         names = requests
     else:
         names = encode_names(requests, len(values), "requests")[1]
-    most = check_count(k, "k")
-    order = np.lexsort((-values, names))  # stable: by request, then best first
-    segmented = names[order]
-    first = np.flatnonzero(np.concatenate([[True], segmented[1:] != segmented[:-1]]))
-    rank = np.arange(len(values)) - np.repeat(first, np.diff(first, append=len(values)))
-    chosen = np.zeros(len(values), bool)
-    chosen[order[rank < most]] = True
-    return chosen
+    return best_of_each(values, names, check_count(k, "k"))

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..methods import ErrorTable, Fitted, RefreshRecord
+    from ..methods import Fitted, RefreshRecord
 
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # for which intervals are printed
 _Z = NormalDist().inv_cdf(0.975)
@@ -98,14 +98,18 @@ def error_and_interval(error: float | None, low: float | None, high: float | Non
 # ---------------------------------------------------------------------------- a fit
 
 
-def intervals_of(errors: ErrorTable | None) -> list[tuple[float, float, float]]:
+def intervals_of(fitted: Fitted) -> list[tuple[float, float, float]]:
     """Return share, lower and upper bound of the 90% intervals that are printed."""
-    return [] if errors is None else [(a, *errors.interval(a)) for a in _SHARES if a >= errors.alphas[0]]
+    errors, record = fitted.errors, fitted.record
+    if errors is None:
+        return []
+    shares = _SHARES if record is None or record.top_k is None else (0.1, 1.0)
+    return [(alpha, *errors.interval(alpha)) for alpha in shares if alpha >= errors.alphas[0]]
 
 
 def fit_words(fitted: Fitted) -> list[str]:
     """Describe the result of a fit, one line per subject."""
-    record, intervals = fitted.record, intervals_of(fitted.errors)
+    record, intervals = fitted.record, intervals_of(fitted)
     assert record is not None
     lines = [f"why: {record.reason}"] if record.reason else []
     if record.half_life is not None:
@@ -119,8 +123,9 @@ def fit_words(fitted: Fitted) -> list[str]:
     if record.line_probability is not None:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
     if record.max_error is not None:
-        selected = record.labels_from == "winners"
-        rows = "the top 10% to 100% of the labeled rows" if selected else "the top 1% to 10% of the pool"
+        rows = "the top 1% to 10% of the pool"
+        if record.top_k is not None or record.labels_from == "winners":
+            rows = f"the top 10% to 100% of the {'labeled rows' if record.top_k is None else 'winners'}"
         differs = f"its mean predictions differ from the curve's by at most {100 * record.max_error:.2g}% on {rows}"
         lines.append(f"written as a straight line; {differs}, and by more on lower scores")
     if intervals:
@@ -128,7 +133,8 @@ def fit_words(fitted: Fitted) -> list[str]:
         of = "" if record.segment is None else " of the map of all rows, not of each segment's"
         of = " of the curve, not of the straight line" if record.max_error else of
         unseen = " (errors that all replicas share are not counted)" if record.labeled is None else ""
-        lines.append(f"expected error on the top of this pool, 90% intervals{of}: {', '.join(spans)}{unseen}")
+        top = "this pool" if record.top_k is None else "the winners of requests"
+        lines.append(f"expected error on the top of {top}, 90% intervals{of}: {', '.join(spans)}{unseen}")
         if record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
             missing = "the labels or the replicas show more than this map corrects"
             lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
@@ -165,6 +171,7 @@ def record_lines(fitted: Fitted) -> list[str]:
     assert record is not None
     options = (
         "method", "scale", "link", "replicas", "calibrator", "curvature", "shape", "negative_sampling_rate", "segment",
+        "top_k",
     )  # fmt: skip
     lines = [", ".join(f"{name} {getattr(record, name)}" for name in options if getattr(record, name))]
     lines += fit_words(fitted)
