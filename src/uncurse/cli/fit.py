@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from ..evidence import Evidence
     from ..methods import Fitted
 
-CalibratorName = Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"]
-
 
 @app.command()
 def fit(
     pool: options.LogsOrEvidence,
     replicas: Annotated[
-        options.ReplicasName,
+        Literal["seeds", "bootstrap", "ensemble", "snapshots"],
         typer.Option(
             help="How the columns are related. seeds: models of the same rows, other seeds. bootstrap: the first is "
             "trained on all rows, the others on bootstraps. ensemble: their mean is "
@@ -55,7 +53,7 @@ def fit(
         typer.Option(help="auto averages what the evidence supports; vad needs no labels; labels needs labels."),
     ] = "auto",
     calibrator: Annotated[
-        CalibratorName | None,
+        Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
         typer.Option(help="With --method vad: fit this calibrator on the labeled log, then correct what remains."),
     ] = None,
     segment: options.Segment = None,

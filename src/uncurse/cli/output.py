@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -128,7 +128,7 @@ def check_outputs(
 
 
 @contextmanager
-def working(description: str, total: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[int], None]]:
+def working(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show progress on a terminal once the body has run for a second; call the result with the number of items done."""
     if _state["quiet"] or not sys.stderr.isatty():
         yield lambda count: None
@@ -138,7 +138,7 @@ def working(description: str, total: Callable[[], int | None] = lambda: None) ->
 
     parts = (*Progress.get_default_columns()[:2], TextColumn("{task.completed:,}"), TimeElapsedColumn())
     bar = Progress(SpinnerColumn(), *parts, console=Console(stderr=True), transient=True)
-    task = bar.add_task(description, total=total())
+    task = bar.add_task(description, total=total)
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
     timer.start()
@@ -148,15 +148,3 @@ def working(description: str, total: Callable[[], int | None] = lambda: None) ->
         timer.cancel()
         timer.join()
         bar.stop()
-
-
-def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function that shows progress while it passes items on."""
-
-    def iterate(items: Iterable[Any]) -> Iterator[Any]:
-        with working(description, lambda: total) as advance:
-            for item in items:
-                yield item
-                advance(1)
-
-    return iterate

@@ -19,7 +19,7 @@ from ..maps import ScoreMap, Segmented
 from ..maps.combined import predict_segments
 from ..validation import check_choice, warn_user
 from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
-from .frames import arrow_reader, is_spark, is_stream, open_eager, series_of
+from .frames import add_on_spark, arrow_reader, is_spark, is_stream, open_eager, series_of
 from .rows import ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
 
 _FEW = 100  # rows; fewer scores may lie in [0, 1] by chance
@@ -147,8 +147,6 @@ def with_prediction(
         predict.reader.typed(pl.DataFrame(schema={name: schema[name] for name in predict.columns}))
         return frame.with_columns(predict.expression(column, {}))
     if is_spark(frame):
-        from .spark import add_on_spark
-
         _check(frame.columns, predict, column)
         return add_on_spark(frame, column, lambda batch: predict.append(batch, column))
     if is_stream(frame):

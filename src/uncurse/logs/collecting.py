@@ -14,7 +14,7 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
 from .files import LogFile, kind_of, locate, locate_fault, open_files, open_remote
-from .frames import is_spark, open_frame
+from .frames import collect_on_spark, is_spark, open_frame
 from .rows import Fault, Progress, Reader, Settled, first_line, sum_up
 
 
@@ -92,8 +92,6 @@ def collect_spec(
         if is_frame:
             frame = nw.to_native(source, pass_through=True)
             if is_spark(frame):
-                from .spark import collect_on_spark
-
                 evidence = collect_on_spark(frame, reader)
             else:
                 evidence = sum_up(open_frame(frame, reader.columns), reader, progress)

@@ -45,6 +45,16 @@ class Program:
     pieces: tuple[tuple[float, float, float], ...]
 
     @property
+    def steps(self) -> tuple[list[str], list[str]]:
+        """Functions that take a score to the score l of the link, and the result of the piece to a prediction."""
+        before = ["logistic"] if self.scale == "logit" and self.link != "logistic" else []
+        if self.link == "logistic" and self.scale == "probability":
+            before = ["logit"]
+        elif self.link == "log":
+            before.append("log")
+        return before, {"logistic": ["logistic"], "log": ["exp"]}.get(self.link, [])
+
+    @property
     def valid(self) -> tuple[float, float]:
         """Lowest and highest score; other numbers are not scores."""
         most = float(np.finfo(np.float64).max)

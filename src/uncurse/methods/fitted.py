@@ -16,8 +16,8 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import Affine, ScoreMap, Segmented, compose
+from ..maps.combined import MAP_KINDS, from_dict
 from ..maps.compose import thin
-from ..maps.files import MAP_KINDS, from_dict
 from ..text import html_table
 from ..validation import check_choice
 from .affine import POOL_SHARES, WINNER_SHARES, nearest_affine

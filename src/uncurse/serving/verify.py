@@ -17,9 +17,8 @@ from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, fitted_of
-from .fold import load_family, options_for
+from .fold import family, load_family, options_for
 from .fold.common import calling_library, columns_of, map_scores, spaces_of
-from .fold.files import family
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5

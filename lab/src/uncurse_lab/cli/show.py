@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from uncurse.cli.output import command_line, emit, write_file
+from uncurse.cli.output import command_line, emit, working, write_file
 from uncurse.errors import UncurseError
 
 from .. import render
+
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")]
+
+
+def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a function that shows progress while it passes items on."""
+
+    def iterate(items: Iterable[Any]) -> Iterator[Any]:
+        with working(description, total) as advance:
+            for item in items:
+                yield item
+                advance(1)
+
+    return iterate
 
 
 def passed(context: typer.Context, *names: str) -> list[str]:

@@ -100,14 +100,12 @@ class _Graph:
 
     def predict(self, program: Program, score: str) -> str:
         """Take scores to predictions."""
-        l = score
-        if program.scale == "logit" and program.link != "logistic":
-            l = self._logistic(l)
-        if program.link != "identity" and (program.scale, program.link) != ("logit", "logistic"):
-            l = self._log_odds(l) if program.link == "logistic" else self.add("Log", self._at_least(l, TINY))
+        l, (before, after) = score, program.steps
+        for step in before:
+            l = getattr(self, step)(l)
         l = self.transform(program, l, score)
-        if program.link != "identity":
-            l = self._logistic(l) if program.link == "logistic" else self.add("Exp", l)
+        for step in after:
+            l = getattr(self, step)(l)
         if program.bounds is None:
             return l
         return self.add("Min", self._at_least(l, program.bounds[0]), self.constant(program.bounds[1]))
@@ -127,12 +125,20 @@ class _Graph:
     def _at_least(self, l: str, low: float) -> str:
         return self.add("Max", l, self.constant(low))
 
-    def _logistic(self, l: str) -> str:
+    # The steps of a program.
+
+    def exp(self, l: str) -> str:
+        return self.add("Exp", l)
+
+    def log(self, l: str) -> str:
+        return self.add("Log", self._at_least(l, TINY))
+
+    def logistic(self, l: str) -> str:
         # Not Sigmoid: ONNX Runtime's is a 1 less something, which has no lower tail.
         far = self.add("Exp", self.add("Min", self.add("Neg", l), self.constant(_FAR)))
         return self.add("Reciprocal", self.add("Add", far, self.constant(1.0)))
 
-    def _log_odds(self, p: str) -> str:
+    def logit(self, p: str) -> str:
         rest = self._at_least(self.add("Sub", self.constant(1.0), p), 1.0 - BELOW_ONE)
         return self.add("Sub", self.add("Log", self._at_least(p, TINY)), self.add("Log", rest))
 
