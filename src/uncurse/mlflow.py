@@ -83,6 +83,8 @@ def log_map(
         from mlflow.types import ColSpec, Schema
     inputs = Schema([ColSpec(kind, column) for column, kind in columns.items()])
     params, metrics = _figures(fitted, name)
+    if pip_requirements is None:  # MLflow adds its full distribution if the list has no mlflow-skinny
+        pip_requirements = f"uncurse=={__version__}", f"mlflow-skinny=={mlflow.__version__}", "pandas"
     with tempfile.TemporaryDirectory() as folder, nullcontext() if mlflow.active_run() else mlflow.start_run():
         path = Path(folder, _FILE.name)
         fitted.save(path)
@@ -92,10 +94,7 @@ def log_map(
             loader_module=__name__,
             data_path=str(path),
             signature=ModelSignature(inputs, Schema([ColSpec("double", "prediction")])),
-            # MLflow adds its full distribution if the list has no mlflow-skinny.
-            pip_requirements=[f"uncurse=={__version__}", f"mlflow-skinny=={mlflow.__version__}", "pandas"]
-            if pip_requirements is None
-            else [*pip_requirements],
+            pip_requirements=[*pip_requirements],
             registered_model_name=registered_model_name,
         )
         mlflow.log_metrics(metrics, model_id=info.model_id)
@@ -140,8 +139,7 @@ class _PyfuncMap:
         self.score_map = score_map
 
     def predict(self, model_input: DataFrame) -> Array:
-        columns = [model_input[name].to_numpy() for name in model_input]
-        return self.score_map(*columns)
+        return self.score_map(*(model_input[name].to_numpy() for name in model_input))
 
 
 def _load_pyfunc(path: str) -> _PyfuncMap:

@@ -145,7 +145,6 @@ def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Map
 
 
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, out: str) -> str:
-    """Return the result as lines for people."""
     from ..maps import Affine
     from ..methods.noise import replica_kind
     from ..report.prose import fit_words

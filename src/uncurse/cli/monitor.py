@@ -15,7 +15,7 @@ from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
 from .app import app
-from .output import Format, Quiet, check_outputs, emit, note, program_facts, working
+from .output import Format, Quiet, check_outputs, emit, note, working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
@@ -115,8 +115,7 @@ def monitor(
     if prometheus is not None:
         documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
     if report is not None:
-        allowed = {"Tolerance": f"{100 * accepted:g}%"} if accepted else {}
-        facts = {**reading.log_facts(log, rows, Map=map_file), **allowed, **program_facts()}
+        facts = reading.log_facts(log, rows, Map=map_file, Tolerance=f"{100 * accepted:g}%" if accepted else None)
         with working("drawing"):
             monitor_page(verdict, os.path.basename(map_file), accepted, fitted, facts).to_html(report)
     emit(
@@ -134,7 +133,6 @@ def monitor(
 def _settled(
     time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
 ) -> Settled | None:
-    """Return which rows of the logs count."""
     from ..evidence.decay import check_time
     from ..logs import Settled
 
@@ -163,9 +161,6 @@ def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evid
     given: dict[str, Any] = {"scores": record.pool.columns, "scale": record.scale, "link": record.link}
     given |= {"negative_sampling_rate": record.negative_sampling_rate, "weight": None, "segment": None}
     return reading.read_evidence(pool, given)
-
-
-# ---------------------------------------------------------------------------- results
 
 
 def _percent(value: float | None, missing: str = "") -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
-import platform
 import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -76,15 +74,6 @@ def command_line() -> str:
     return shlex.join(["uncurse", *sys.argv[1:]])
 
 
-def program_facts() -> dict[str, str]:
-    """Return the command and the versions of the programs, for a report."""
-    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
-    return {"Command": command_line(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}
-
-
-# ---------------------------------------------------------------------------- checks before the work
-
-
 def check_outputs(
     outputs: Mapping[str, str | Path | None],
     inputs: Iterable[str | Path] = (),
@@ -122,9 +111,6 @@ def check_outputs(
         if not os.path.isdir(os.path.dirname(real)):
             raise UncurseError(f"cannot write {option} {path}: there is no such folder")
         taken[real] = f"the file of {option} too"
-
-
-# ---------------------------------------------------------------------------- progress
 
 
 @contextmanager

@@ -5,17 +5,19 @@ from __future__ import annotations
 import atexit
 import glob
 import os
+import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
 from ..validation import warn_user
-from .output import working
+from .output import command_line, working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence, LogSpec
@@ -30,8 +32,10 @@ LogOptions = Mapping[str, Any]
 
 
 @cache
-def _standard_input() -> str:
-    """Copy standard input to a temporary file; its first bytes tell its kind."""
+def input_file(source: str) -> str:
+    """Return the path of an input; ``-`` is standard input, a copy of it whose first bytes tell its kind."""
+    if source != "-":
+        return source
     if sys.stdin is None:
         raise UncurseError("standard input is closed; name a file")
     folder = tempfile.mkdtemp(prefix="uncurse-")
@@ -45,11 +49,6 @@ def _standard_input() -> str:
     suffix = next((suffix for start, suffix in kinds.items() if head.startswith(start)), ".csv")
     os.rename(path, path + suffix)
     return path + suffix
-
-
-def input_file(source: str) -> str:
-    """Return the path of an input; ``-`` is standard input."""
-    return _standard_input() if source == "-" else source
 
 
 def is_evidence(source: str) -> bool:
@@ -168,13 +167,30 @@ def read_for_maps(
     sources: Sequence[str], maps: Mapping[str, Fitted], given: LogOptions, settled: Settled | None = None
 ) -> Evidence:
     """Read labeled rows for maps, by their files; options that are not given are those of the fits."""
+    from ..maps import Segmented
+    from ..methods.refresh import check_fits
+
     options = dict(given)
     if not any(map(is_evidence, sources)):
         for fitted in maps.values():
             options |= {name: value for name, value in _options_of(fitted).items() if options.get(name) is None}
     rows = read_evidence(sources, options, need_label=True, settled=settled)
+    names = ", ".join(sources)
     for path, fitted in maps.items():
-        _check_map(path, fitted, rows, ", ".join(sources))
+        check_fits(rows, fitted.map, fitted.record, f"evidence of {names} for {path}")
+        check_served(path, fitted, rows.spec.scores[0])
+        if isinstance(fitted.map, Segmented):
+            if not rows.segments:
+                raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment")
+            unknown = sum(part.rows for name, part in rows.segments.items() if name not in fitted.map.maps)
+            if unknown:
+                warn_user(
+                    f"{unknown:,} of {rows.rows:,} rows have a {rows.spec.segment} without a map in {path}; they get "
+                    "the default map"
+                )
+        labels = () if fitted.record is None else fitted.record.label_sources
+        if set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)):
+            warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
     return rows
 
 
@@ -189,27 +205,6 @@ def _options_of(fitted: Fitted) -> dict[str, Any]:
     scores = record.pool.columns[:1] if replica_kind(record.replicas).served_is_a_column else None
     segment = record.segment if isinstance(fitted.map, Segmented) else None
     return {**found, "scores": scores, "segment": segment, "negative_sampling_rate": record.negative_sampling_rate}
-
-
-def _check_map(path: str, fitted: Fitted, rows: Evidence, names: str) -> None:
-    """Check that a map takes the scores of some rows."""
-    from ..maps import Segmented
-    from ..methods.refresh import check_fits
-
-    check_fits(rows, fitted.map, fitted.record, f"evidence of {names} for {path}")
-    check_served(path, fitted, rows.spec.scores[0])
-    if isinstance(fitted.map, Segmented):
-        if not rows.segments:
-            raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment")
-        unknown = sum(part.rows for name, part in rows.segments.items() if name not in fitted.map.maps)
-        if unknown:
-            warn_user(
-                f"{unknown:,} of {rows.rows:,} rows have a {rows.spec.segment} without a map in {path}; they get the "
-                "default map"
-            )
-    labels = () if fitted.record is None else fitted.record.label_sources
-    if set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)):
-        warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
 
 
 def check_served(path: str, fitted: Fitted, score: str) -> None:
@@ -231,8 +226,9 @@ def check_served(path: str, fitted: Fitted, score: str) -> None:
 
 
 def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[str, str | list[str]]:
-    """Describe the rows that were read, for a report, without options that were not used."""
+    """Describe the rows that were read and the program, for a report, without options that were not used."""
     spec = evidence.spec
+    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
     facts: dict[str, Any] = {
         "Log": list(sources),
         "Rows": f"{evidence.rows:,}",
@@ -243,5 +239,7 @@ def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[s
         "Negative-sampling rate": None if spec.negative_sampling_rate is None else f"{spec.negative_sampling_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
         **more,
+        "Command": command_line(),
+        "Versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
     }
     return {name: fact for name, fact in facts.items() if fact}

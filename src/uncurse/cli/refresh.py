@@ -78,7 +78,6 @@ def refresh(
 
 
 def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_intervals: bool) -> str:
-    """Return the result as lines for people."""
     from ..report.prose import percent, refresh_parts
 
     counts = f"{found.rows:,} labeled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"

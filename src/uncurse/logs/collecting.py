@@ -13,9 +13,9 @@ import polars as pl
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
-from .files import LogFile, kind_of, locate, locate_fault, open_files, open_remote
+from .files import LogFile, kind_of, locate, locate_fault, open_files, scan
 from .frames import collect_on_spark, is_spark, open_frame
-from .rows import Fault, Progress, Reader, Settled, first_line, sum_up
+from .rows import Fault, Progress, Reader, Settled, check_columns, first_line, lazy_batches, sum_up
 
 
 def collect(
@@ -97,7 +97,10 @@ def collect_spec(
                 evidence = sum_up(open_frame(frame, reader.columns), reader, progress)
         elif any("://" in path for path in paths):
             reader.text = kind_of(paths[0]) == "csv"
-            evidence = sum_up(open_remote(paths, reader, name), reader, progress)
+            scanned = scan(paths, local=False)
+            check_columns(scanned.collect_schema().names(), reader.columns, name)
+            scanned = scanned if reader.text else scanned.select(reader.columns)
+            evidence = sum_up(lazy_batches(scanned), reader, progress)
         else:
             files = locate(paths)
             reader.text = kind_of(files[0].path) == "csv"

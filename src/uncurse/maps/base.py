@@ -140,8 +140,10 @@ class ScoreMap:
         dict
             The kind and the fields.
         """
-        content = {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
-        return {name: value for name, value in content.items() if value is not None}
+        return {"kind": self.kind, **{name: value for name, value in self._fields().items() if value is not None}}
+
+    def _fields(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
 
     def to_json(self) -> str:
         """Return the map as a JSON document.

@@ -83,16 +83,8 @@ class Segmented(ScoreMap):
     def _transform(self, l: Float) -> Float:
         return self.default.transform(l)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the maps as plain data, by segment.
-
-        Returns
-        -------
-        dict
-            The kind, the default map and the maps.
-        """
-        maps = {name: part.to_dict() for name, part in self.maps.items()}
-        return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
+    def _fields(self) -> dict[str, Any]:
+        return {"default": self.default.to_dict(), "maps": {name: part.to_dict() for name, part in self.maps.items()}}
 
 
 def predict_segments(score_map: Segmented, scores: Float, numbers: NDArray[np.integer[Any]]) -> Array:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .._types import Array
 from ..errors import UncurseError
-from ..links import get_link
+from ..links import get_link, logit
 from .base import ScoreMap
 from .combined import Segmented
 from .shapes import Affine, Curve, Steps
@@ -85,14 +85,8 @@ def compile_map(score_map: ScoreMap) -> Program:
     else:
         kind = type(score_map).__name__
         raise UncurseError(f"a {kind} map cannot be exported; use an Affine, Curve, Steps or Segmented map")
-    on_scale = _to_scale(np.array(edges, np.float64), score_map.link, score_map.scale)
+    on_scale: Any = np.array(edges, np.float64)
+    if (score_map.scale, score_map.link) != ("logit", "logistic"):
+        predictions = get_link(score_map.link).phi(on_scale)
+        on_scale = logit(predictions) if score_map.scale == "logit" else predictions
     return Program(score_map.scale, score_map.link, tuple(on_scale.tolist()), tuple(edges), tuple(pieces))
-
-
-def _to_scale(edges: Array, link: str, scale: str) -> Array:
-    """Convert scores of a link to scores on a scale."""
-    if scale == "logit" and link == "logistic":
-        return edges
-    predictions = get_link(link).phi(edges)
-    found = get_link("logistic").inverse(predictions) if scale == "logit" else predictions
-    return np.asarray(found, np.float64)

@@ -255,7 +255,7 @@ class Solution:
 
     def fitted(self) -> Fitted:
         """Return the result as plain data."""
-        score_map = thin(self.map)
+        score_map: ScoreMap = thin(self.map)
         if self.estimate is None:
             return Fitted(score_map, self.record)
         default = score_map.default if isinstance(score_map, Segmented) else score_map

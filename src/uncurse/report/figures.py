@@ -258,9 +258,6 @@ def bin_rows(series: int, name: str, bins: Iterable[Bin]) -> list[dict[str, Any]
     return rows
 
 
-# ---------------------------------------------------------------------------- figures
-
-
 def panels_figure(panels: Mapping[str, Rows], frame: Frame, *, error: bool = False) -> Chart:
     """Return a panel of `draw_lines` for each title; if there is one share, of dots."""
     single = len({row["alpha"] for rows in panels.values() for row in rows}) == 1

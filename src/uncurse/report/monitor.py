@@ -137,9 +137,6 @@ def _e_value_text(value: float) -> str:
     return number(value) if value < _MOST else "over a million"
 
 
-# ---------------------------------------------------------------------------- headline
-
-
 def _numbers(verdict: Verdict) -> tuple[BigNumber, BigNumber]:
     """Return the error that the decision is about, and the evidence against the map."""
     about = verdict.wrong_since or verdict.since_fit
@@ -172,9 +169,6 @@ def _meaning(verdict: Verdict, tolerance: float) -> str:
     if verdict.decision == "keep":
         return f"{text} The map can stay in place. {more}"
     return f"{text} This is no alarm: keep the map in place, look at what changed, and continue to monitor. {more}"
-
-
-# ---------------------------------------------------------------------------- calibration by day
 
 
 def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -236,9 +230,6 @@ def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> C
     return figure
 
 
-# ---------------------------------------------------------------------------- evidence
-
-
 def _evidence(days: Mapping[str, Any]) -> Section:
     caption = (
         "Evidence of all labels since the fit against the map, on a log scale up to a million. It multiplies up day by "
@@ -262,9 +253,6 @@ def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
         ax.annotate(f"{number(value)}: {name}", (0, value), color=color, **place)
     _draw_days(ax, days["time"], values, _RUNNING)
     return figure
-
-
-# ---------------------------------------------------------------------------- served scores
 
 
 def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -298,9 +286,6 @@ def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     figures.set_ticks(ax.yaxis, 5, figures.plain)
     _draw_days(ax, days["time"], mean, _SCORES, low, high)
     return figure
-
-
-# ---------------------------------------------------------------------------- ranges and segments
 
 
 def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | None:

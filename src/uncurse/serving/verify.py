@@ -35,37 +35,19 @@ Score = Callable[[Any], Any]
 class Verification:
     """Comparison of a folded model with the map applied after the model.
 
-    Attributes
-    ----------
-    rows : int
-        Rows compared.
-    reversed_pairs : int
-        Neighbors in the order of the first model that the second reverses by more than rounding.
-    score_difference : float
-        Largest difference of scores: of logits up to ±10 if predictions are probabilities.
-    prediction_difference : float
-        Largest difference of predictions, in every column and output. Outputs other than the score must not change;
-        their differences are relative to their largest value.
-    largest : float
-        Largest prediction.
-    one_row, many_rows : tuple of two floats
-        Seconds before and after, for one row and for `many`: the least of many interleaved calls.
-    many : int
-        Rows of the second timing.
-
     Examples
     --------
     >>> Verification(2, 0, 0.0, 1e-9, 1.0, (1e-6, 1e-6), (1e-4, 1e-4), 2).agrees
     True
     """
 
-    rows: int
-    reversed_pairs: int
-    score_difference: float
-    prediction_difference: float
-    largest: float
-    one_row: tuple[float, float]
-    many_rows: tuple[float, float]
+    rows: int  # compared
+    reversed_pairs: int  # neighbors that the folded model reverses by more than rounding
+    score_difference: float  # largest, of logits up to ±10 if predictions are probabilities
+    prediction_difference: float  # largest, also of other columns and outputs (these relative to their largest value)
+    largest: float  # largest prediction
+    one_row: tuple[float, float]  # seconds before and after: the least of many interleaved calls
+    many_rows: tuple[float, float]  # the same for `many` rows
     many: int
 
     @property
@@ -156,16 +138,12 @@ def _reversals(scores: Array, wanted: Array, folded: Array, difference: float) -
 
 def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
     """Return the minimum run time of each, interleaved so that other load affects both."""
-    least = [np.inf, np.inf]
-    pair = list(enumerate((before, after)))
-    end = time.perf_counter() + _SECONDS
-    turns = 0
+    least, turns, end = [np.inf, np.inf], 0, time.perf_counter() + _SECONDS
     while turns < 5 or time.perf_counter() < end:
-        for place, one in pair:
+        for place in (turns % 2, 1 - turns % 2):
             start = time.perf_counter()
-            one(features)
+            (before, after)[place](features)
             least[place] = min(least[place], time.perf_counter() - start)
-        pair.reverse()
         turns += 1
     return least[0], least[1]
 

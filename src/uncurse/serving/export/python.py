@@ -85,7 +85,6 @@ def to_python(score_map: ScoreMap | Fitted, name: str = "predict") -> str:
 
 
 def _function(program: Program) -> str:
-    """Write the function of maps of one link."""
     before, after = formulas(program)
     steps = [*before, "y + slope * (l - x)", *after]
     lines = [f"def _{program.link}(l, x, y, slope):", *(f"    l = {step}" for step in steps), "    return l"]
@@ -100,5 +99,4 @@ def formulas(program: Program) -> tuple[list[str], list[str]]:
 
 
 def _numbers(program: Program) -> str:
-    """Write the function, the edges and the pieces of a map."""
     return f"(_{program.link}, {program.edges!r}, {program.pieces!r})"

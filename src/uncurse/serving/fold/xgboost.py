@@ -43,7 +43,6 @@ def _booster(model: Any) -> Any:
 
 
 def _fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
-    """Fold a map into the document of a model, in place."""
     learner = document["learner"]
     link = _LINKS.get(learner["objective"]["name"])
     slope, intercept = line_of(score_map, link)
