@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .errors import UncurseError
@@ -25,9 +26,7 @@ _FILE = Path("data", "map.json")  # in the folder of a model
 
 if TYPE_CHECKING:
     from mlflow.models.model import ModelInfo
-    from pandas import DataFrame
 
-    from ._types import Array
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
 
 
@@ -132,19 +131,10 @@ def load_map(uri: str) -> Fitted:
         return load(path)
 
 
-class _PyfuncMap:
-    """What ``mlflow.pyfunc.load_model`` calls; MLflow passes the columns of the signature in their order."""
-
-    def __init__(self, score_map: ScoreMap) -> None:
-        self.score_map = score_map
-
-    def predict(self, model_input: DataFrame) -> Array:
-        return self.score_map(*(model_input[name].to_numpy() for name in model_input))
-
-
-def _load_pyfunc(path: str) -> _PyfuncMap:
-    """Load a logged map; MLflow calls this function by its name."""
-    return _PyfuncMap(load(path).map)
+def _load_pyfunc(path: str) -> SimpleNamespace:
+    """Load a logged map; MLflow calls this function, and `predict` with the columns of the signature in their order."""
+    score_map = load(path).map
+    return SimpleNamespace(predict=lambda frame: score_map(*(frame[name].to_numpy() for name in frame)))
 
 
 def _figures(fitted: Fitted, name: str) -> tuple[dict[str, Any], dict[str, float]]:

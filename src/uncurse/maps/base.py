@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,9 +50,7 @@ class ScoreMap:
     scale: str
 
     def __repr__(self) -> str:
-        if not is_dataclass(self):
-            return super().__repr__()
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        values = {part.name: getattr(self, part.name) for part in fields(self)}  # type: ignore[arg-type]
         content = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in values.items() if value is not None)
         return f"{type(self).__name__}({content})"
 

@@ -79,12 +79,10 @@ def compile_map(score_map: ScoreMap) -> Program:
         edges, y = score_map.x, score_map.y
         slopes = [score_map.left, *(np.diff(y) / np.diff(edges)).tolist(), score_map.right]
         pieces = list(zip([edges[0], *edges], [y[0], *y], slopes, strict=True))
-    elif isinstance(score_map, Steps):
+    else:
+        assert isinstance(score_map, Steps)
         edges = score_map.edges
         pieces = [(score_map.center, value, score_map.slope) for value in score_map.values]
-    else:
-        kind = type(score_map).__name__
-        raise UncurseError(f"a {kind} map cannot be exported; use an Affine, Curve, Steps or Segmented map")
     on_scale: Any = np.array(edges, np.float64)
     if (score_map.scale, score_map.link) != ("logit", "logistic"):
         predictions = get_link(score_map.link).phi(on_scale)

@@ -7,18 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UncurseError
 from ..methods import FitRecord, Fitted, ScoreSummary
 from ..metrics import Evaluation
 from . import figures
-from .figures import OBSERVED, Frame, bin_rows, metric_rows, style_of
+from .figures import OBSERVED, Chart, Frame, bin_rows, metric_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, interval, number, share, short
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Chart
 
 _MAX_SEGMENTS = 40  # of a table
 

@@ -15,16 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .prose import clean, interval, share, short
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Chart
+    import matplotlib.figure
 
     from ..metrics import Evaluation
     from ..metrics.estimates import Bin
 
+Chart: TypeAlias = "matplotlib.figure.Figure"
 Rows = Sequence[Mapping[str, Any]]
 
 STYLESHEET = resources.files(__package__).joinpath("page.css").read_text("utf-8")

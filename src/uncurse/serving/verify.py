@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import documents
 from .._types import Array
 from ..errors import UncurseError
 from ..links import logistic, logit
@@ -59,15 +58,6 @@ class Verification:
     def same_order(self) -> bool:
         """Whether no pair is reversed."""
         return self.reversed_pairs == 0
-
-    def to_json(self) -> str:
-        """Return one JSON document.
-
-        Returns
-        -------
-        str
-        """
-        return documents.dumps("verification", asdict(self))
 
 
 def verify(score_map: ScoreMap | Fitted, before: Score, after: Score, features: Any) -> Verification:

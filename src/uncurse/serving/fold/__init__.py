@@ -187,6 +187,3 @@ def fold_file(
     except OSError as error:
         raise UncurseError(f"cannot write {target}: {error.strerror}") from None
     return kind
-
-
-__all__ = ["fold", "fold_file"]
