@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
@@ -114,7 +113,7 @@ def evaluate(
             page = evaluation_page(methods, served, facts, selection=selection, value_name=value or "value")
             page.to_html(report)
     document = {"facts": facts, "selection": selection, "methods": [_plain(method) for method in methods]}
-    emit(format, lambda: _text(methods, evidence, value), lambda: documents.dumps("evaluations", document))
+    emit(format, _text(methods, evidence, value), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..validation import warn_user
 from . import options
@@ -130,7 +129,7 @@ def fit(
     write_document(out, fitted.to_json() + "\n")
     content = {**record.to_dict(), "map": fitted.map.to_dict()}
     content["intervals"] = [{"alpha": a, "low": low, "high": high} for a, low, high in intervals_of(fitted.errors)]
-    emit(format, lambda: _text(fitted, evidence, rows, out), lambda: documents.dumps("fit", content), out)
+    emit(format, _text(fitted, evidence, rows, out), "fit", content, out)
 
 
 def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Mapping[str, str | None]) -> None:

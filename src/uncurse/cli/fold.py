@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from .. import documents
 from .app import app
 from .options import MapFile, ModelOutput
 from .output import Format, Quiet, check_outputs, emit, note, working
@@ -75,6 +74,6 @@ def verify(
     for name, (first, second) in (("one row", found.one_row), (f"{found.many:,} rows", found.many_rows)):
         times = f"{1e6 * first:,.1f} µs before, {1e6 * second:,.1f} µs after"
         lines.append(f"latency, {name}: {times}: ratio {second / first:.3f}")
-    emit(format, lambda: "\n".join(lines), lambda: documents.dumps("verification", asdict(found)))
+    emit(format, "\n".join(lines), "verification", asdict(found))
     if not found.agrees:
         raise typer.Exit(1)

@@ -118,11 +118,7 @@ def monitor(
         facts = reading.log_facts(log, rows, Map=map_file, Tolerance=f"{100 * accepted:g}%" if accepted else None)
         with working("drawing"):
             monitor_page(verdict, os.path.basename(map_file), accepted, fitted, facts).to_html(report)
-    emit(
-        format,
-        lambda: _text(verdict, pool is not None),
-        lambda: documents.dumps("verdict", {"map": map_file, **verdict.to_dict()}),
-    )
+    emit(format, _text(verdict, pool is not None), "verdict", {"map": map_file, **verdict.to_dict()})
     for path in (state, prometheus, report):
         if path is not None:
             note(f"written to {path}")

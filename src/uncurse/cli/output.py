@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -38,15 +38,15 @@ Quiet = Annotated[
 _state = {"quiet": False}
 
 
-def emit(format: str, text: Callable[[], str], document: Callable[[], str], out: str | None = None) -> None:
-    """Print a result as text for people ("table") or as a JSON document ("json").
+def emit(format: str, text: str, kind: str, content: Mapping[str, Any], out: str | None = None) -> None:
+    """Print a result as text for people ("table") or as a JSON document of a kind ("json").
 
     If standard output holds the file `out` already, the text goes to standard error.
     """
     if out == "-":
-        note(text())
+        note(text)
     else:
-        typer.echo(document() if format == "json" else text())
+        typer.echo(documents.dumps(kind, content) if format == "json" else text)
 
 
 def note(text: str) -> None:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from ..logs import Settled
     from ..methods import Fitted
 
-#: Options that describe a log, by the fields of `LogSpec`, "request" and "missing"; None where one is not given.
-LogOptions = Mapping[str, Any]
-
+# Options of a log are mappings by the fields of `LogSpec`, "request" and "missing"; None where one is not given.
 
 # ---------------------------------------------------------------------------- files
 
@@ -79,7 +77,7 @@ def served_column(scores: str | None) -> tuple[str, ...] | None:
     return None if scores is None else column_names(scores)[:1]
 
 
-def log_spec(given: LogOptions) -> LogSpec:
+def log_spec(given: Mapping[str, Any]) -> LogSpec:
     """Return the description of a log; an option that only the user can know must be given."""
     from ..evidence import LogSpec, TopK
 
@@ -114,7 +112,7 @@ def collect_logs(
 
 def read_evidence(
     sources: Sequence[str],
-    given: LogOptions,
+    given: Mapping[str, Any],
     *,
     need_label: bool = False,
     settled: Settled | None = None,
@@ -164,7 +162,7 @@ def read_evidence(
 
 
 def read_for_maps(
-    sources: Sequence[str], maps: Mapping[str, Fitted], given: LogOptions, settled: Settled | None = None
+    sources: Sequence[str], maps: Mapping[str, Fitted], given: Mapping[str, Any], settled: Settled | None = None
 ) -> Evidence:
     """Read labeled rows for maps, by their files; options that are not given are those of the fits."""
     from ..maps import Segmented

@@ -34,9 +34,8 @@ def open_frame(frame: Any, names: list[str]) -> Iterable[pl.DataFrame]:
 
 def is_stream(frame: Any) -> bool:
     """Tell whether a frame is read as an Arrow stream."""
-    if dependencies.is_duckdb_relation(frame) or dependencies.is_ibis_table(frame):
-        return True
-    return not dependencies.is_into_dataframe(frame) and hasattr(frame, "__arrow_c_stream__")
+    is_arrow = hasattr(frame, "__arrow_c_stream__") and not dependencies.is_into_dataframe(frame)
+    return is_arrow or dependencies.is_duckdb_relation(frame) or dependencies.is_ibis_table(frame)
 
 
 def arrow_reader(frame: Any, names: Sequence[str], *, more: bool = False) -> Any:

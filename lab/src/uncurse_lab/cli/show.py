@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from uncurse.cli.output import command_line, emit, working, write_file
+from uncurse.cli.output import command_line, working, write_file
 from uncurse.errors import UncurseError
 
 from .. import render
@@ -53,7 +53,7 @@ def show(
     title: str = "",
 ) -> None:
     """Print results as text or JSON, and write them as Markdown and as a page; `parts` takes whether to be brief."""
-    emit(format, lambda: render.text(parts(brief)), document)
+    typer.echo(document() if format == "json" else render.text(parts(brief)))
     if markdown is not None:
         write_file(markdown, render.markdown(parts(False)))
     if report is not None:
