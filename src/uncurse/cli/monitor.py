@@ -129,6 +129,7 @@ def monitor(
 def _settled(
     time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
 ) -> Settled | None:
+    """Return which rows of the logs count."""
     from ..evidence.decay import check_time
     from ..logs import Settled
 

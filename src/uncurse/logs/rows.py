@@ -6,7 +6,7 @@ Rows come in batches, which are Polars frames whatever engine they are from.
 from __future__ import annotations
 
 import difflib
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -183,15 +183,23 @@ class Reader:
             yield str(name), rows["row"].to_numpy().astype(np.intp)
 
 
-Sums = defaultdict[str | None, EvidenceSums]  # of all rows, whose name is None, and of each segment
+class _Sums:
+    """Running sums of all rows and of each segment."""
 
+    def __init__(self, reader: Reader) -> None:
+        self.reader, self.total = reader, EvidenceSums(reader.spec)
+        self.segments: dict[str, EvidenceSums] = {}
 
-def _add(sums: Sums, reader: Reader, batch: pl.DataFrame) -> None:
-    scores, labels, weights = reader.arrays(batch)
-    sums[None].add(scores, labels, weights)
-    for name, rows in reader.segments(batch):
-        y, w = (None if column is None else column[rows] for column in (labels, weights))
-        sums[name].add(scores[rows], y, w)
+    def add(self, batch: pl.DataFrame) -> None:
+        scores, labels, weights = self.reader.arrays(batch)
+        self.total.add(scores, labels, weights)
+        for name, rows in self.reader.segments(batch):
+            y, w = (None if column is None else column[rows] for column in (labels, weights))
+            self.segments.setdefault(name, EvidenceSums(self.reader.spec)).add(scores[rows], y, w)
+
+    def evidence(self) -> Evidence:
+        segments = {name: sums.evidence() for name, sums in self.segments.items() if sums.moments.rows}
+        return self.total.evidence().with_segments(segments)
 
 
 def sum_up(
@@ -201,20 +209,16 @@ def sum_up(
 
     The i-th batch goes to sums i mod n, so that the result does not depend on the speed of the threads.
     """
-    sums = [Sums(lambda: EvidenceSums(reader.spec)) for _ in range(threads or cores())]
+    sums = [_Sums(reader) for _ in range(threads or cores())]
     running: deque[Future[None]] = deque()
     with ThreadPoolExecutor(len(sums)) as pool:
         for i, batch in enumerate(batch for batch in reader.select(batches, progress) if len(batch)):
             if len(running) == len(sums):  # hold at most one batch per thread
                 running.popleft().result()
-            running.append(pool.submit(_add, sums[i % len(sums)], reader, batch))
+            running.append(pool.submit(sums[i % len(sums)].add, batch))
         for future in running:
             future.result()
-    parts = []
-    for each in sums:
-        found = {name: part.evidence() for name, part in each.items() if part.moments.rows}
-        if found:
-            parts.append(found[None].with_segments({name: part for name, part in found.items() if name is not None}))
+    parts = [each.evidence() for each in sums if each.total.moments.rows]
     return merged(parts) if parts else None
 
 
