@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .errors import UncurseError
@@ -25,9 +26,7 @@ _FILE = Path("data", "map.json")  # in the folder of a model
 
 if TYPE_CHECKING:
     from mlflow.models.model import ModelInfo
-    from pandas import DataFrame
 
-    from ._types import Array
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
 
 
@@ -83,6 +82,8 @@ def log_map(
         from mlflow.types import ColSpec, Schema
     inputs = Schema([ColSpec(kind, column) for column, kind in columns.items()])
     params, metrics = _figures(fitted, name)
+    if pip_requirements is None:  # MLflow adds its full distribution if the list has no mlflow-skinny
+        pip_requirements = f"uncurse=={__version__}", f"mlflow-skinny=={mlflow.__version__}", "pandas"
     with tempfile.TemporaryDirectory() as folder, nullcontext() if mlflow.active_run() else mlflow.start_run():
         path = Path(folder, _FILE.name)
         fitted.save(path)
@@ -92,10 +93,7 @@ def log_map(
             loader_module=__name__,
             data_path=str(path),
             signature=ModelSignature(inputs, Schema([ColSpec("double", "prediction")])),
-            # MLflow adds its full distribution if the list has no mlflow-skinny.
-            pip_requirements=[f"uncurse=={__version__}", f"mlflow-skinny=={mlflow.__version__}", "pandas"]
-            if pip_requirements is None
-            else [*pip_requirements],
+            pip_requirements=[*pip_requirements],
             registered_model_name=registered_model_name,
         )
         mlflow.log_metrics(metrics, model_id=info.model_id)
@@ -133,20 +131,10 @@ def load_map(uri: str) -> Fitted:
         return load(path)
 
 
-class _PyfuncMap:
-    """What ``mlflow.pyfunc.load_model`` calls; MLflow passes the columns of the signature in their order."""
-
-    def __init__(self, score_map: ScoreMap) -> None:
-        self.score_map = score_map
-
-    def predict(self, model_input: DataFrame) -> Array:
-        columns = [model_input[name].to_numpy() for name in model_input]
-        return self.score_map(*columns)
-
-
-def _load_pyfunc(path: str) -> _PyfuncMap:
-    """Load a logged map; MLflow calls this function by its name."""
-    return _PyfuncMap(load(path).map)
+def _load_pyfunc(path: str) -> SimpleNamespace:
+    """Load a logged map; MLflow calls this function, and `predict` with the columns of the signature in their order."""
+    score_map = load(path).map
+    return SimpleNamespace(predict=lambda frame: score_map(*(frame[name].to_numpy() for name in frame)))
 
 
 def _figures(fitted: Fitted, name: str) -> tuple[dict[str, Any], dict[str, float]]:

@@ -8,7 +8,7 @@ from scipy.special import expit, logit
 
 from uncurse import Affine, Curve, Segmented, Steps, UncurseError
 from uncurse.maps import compose
-from uncurse.maps.compose import thin_curve
+from uncurse.maps.compose import thin
 
 GRID = np.linspace(-30, 20, 20_001)
 LINE = Affine(0.8, -0.3)
@@ -96,17 +96,17 @@ def test_a_map_that_is_updated_every_day_does_not_grow():
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(1e-3, 3), st.floats(0, 3)), min_size=1, max_size=100), st.floats(0, 2))
-def test_a_thin_curve_predicts_the_same(gaps, slope):
+def test_a_thin_predicts_the_same(gaps, slope):
     x, y = (np.cumsum(one) for one in zip(*gaps, strict=True))
     for link, scale in (("logistic", "logit"), ("identity", "value"), ("log", "value")):
         curve = Curve(x, y, slope, slope, link, scale)
-        thin = thin_curve(curve)
-        assert len(thin.x) <= len(curve.x)
+        short = thin(curve)
+        assert len(short.x) <= len(curve.x)
         scores = GRID if link != "log" else np.exp(GRID)
         scores = scores[curve.transform(scores if link != "log" else GRID) > 0]  # values may cross 0
         if len(scores):
-            np.testing.assert_allclose(thin(scores), curve(scores), rtol=1.001e-4, atol=1e-12)
+            np.testing.assert_allclose(short(scores), curve(scores), rtol=1.001e-4, atol=1e-12)
 
 
 def test_a_smooth_curve_needs_few_knots():
-    assert len(thin_curve(SMOOTH).x) < 60
+    assert len(thin(SMOOTH).x) < 60

@@ -11,7 +11,7 @@ from scipy.special import expit
 import uncurse
 from uncurse import Affine, Curve, Segmented, Steps, UncurseError
 from uncurse.links import logistic
-from uncurse.maps.files import from_dict
+from uncurse.maps.combined import from_dict
 
 GRID = np.linspace(-12, 12, 4001)
 LARGEST = np.finfo(np.float64).max

@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from uncurse import Affine, Auto, Curve, Segmented, Steps, UncurseError, load
 from uncurse.links import to_link
-from uncurse.maps.compose import thin_curve
+from uncurse.maps.compose import thin
 from uncurse.maps.program import compile_map
 from uncurse.maps.shapes import logit_knots
 from uncurse.methods import DataRecord, FitRecord, Fitted
@@ -330,11 +330,11 @@ def test_sql_takes_any_column_of_numbers_and_leaves_null_alone():
 def test_sql_of_a_curve_is_short_and_compares_only_the_score():
     for dialect in DIALECTS:
         for scale, most in (("logit", 8_000), ("probability", 12_000)):
-            thin = thin_curve(replace(CURVE, scale=scale))
-            text = to_sql(thin, dialect=dialect)
+            short = thin(replace(CURVE, scale=scale))
+            text = to_sql(short, dialect=dialect)
             assert len(text) < most * (1.2 if dialect == "snowflake" else 1)
             assert re.findall(r"WHEN (?!CAST|.score.<)", text) == []
-            assert text.count("THEN") == len(thin.x) + 1
+            assert text.count("THEN") == len(short.x) + 1
 
 
 def test_names_are_quoted_and_escaped():

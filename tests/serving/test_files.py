@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from uncurse import Affine, Curve, UncurseError
 from uncurse.cli import app
 from uncurse.serving import fold_file, verify, verify_files
-from uncurse.serving.fold.files import family
+from uncurse.serving.fold import family
 
 MAP = Affine(0.8, -0.3)
 

@@ -24,8 +24,6 @@ _GROUPS = {
 
 
 class _Grouped(typer.core.TyperGroup):
-    """Lists the commands in groups."""
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = formatter.width - 6 - max(map(len, self.commands))
         for title, names in _GROUPS.items():
@@ -49,9 +47,14 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy tha
 
 
 def main(application: typer.Typer = app) -> None:
-    """Run the command line of this process."""
-    _exit_on_signals()
+    """Run the command line of this process; on SIGINT and SIGTERM exit with 130 or 143."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     sys.exit(run(application))
+
+
+def _stop(number: int, _: object) -> None:
+    raise SystemExit(128 + number)  # context managers remove temporary files on the way
 
 
 @cache
@@ -92,7 +95,6 @@ def run(application: typer.Typer = app) -> int:
 
 
 def _fail(message: str) -> int:
-    """Print one line and return the exit code."""
     typer.echo(f"uncurse: {' '.join(message.split())}", err=True)
     try:
         if sys.stdout is not None:
@@ -112,16 +114,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
     if text not in _shown:
         _shown.add(text)
         typer.echo(f"uncurse: warning: {text}", err=True)
-
-
-def _exit_on_signals() -> None:
-    """On SIGINT and SIGTERM exit with 130 or 143; context managers remove temporary files on the way."""
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 @app.callback(invoke_without_command=True)

@@ -10,13 +10,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..validation import warn_user
 from .app import app
 from .options import MapFile
 from .output import Format, Quiet, check_outputs, emit, working
-from .reading import check_served, input_file, load_map, served_column
+from .reading import check_served, column_names, input_file, load_map
 
 
 @app.command()
@@ -47,7 +46,7 @@ def apply(
     check_outputs({"--out": out}, [log, map_file], format=format)
     fitted = load_map(map_file)
     score_map, record = fitted.map, fitted.record
-    (score,) = served_column(scores) or ("",)
+    score = column_names(scores)[0]
     check_served(map_file, fitted, score)
     if record is not None:
         if isinstance(score_map, Segmented) and segment is None:
@@ -77,4 +76,4 @@ def apply(
     where = "standard output" if out == "-" else written[0] if len(written) == 1 else out
     text = f"column {column!r} added to {len(written)} file{'s' if len(written) > 1 else ''}: written to {where}"
     document = {"column": column, "files": len(written), "out": where, "written": written}
-    emit(format, lambda: text, lambda: documents.dumps("applied", document), out)
+    emit(format, text, "applied", document, out)

@@ -98,7 +98,7 @@ def collect(
         text = f"{text}: written to {'standard output' if out == '-' else out}"
     else:
         text = f"{text}: added to {into}, now {evidence.rows:,} rows, {evidence.effective_rows:,.0f} in effect"
-    emit(format, lambda: text, lambda: documents.dumps("collected", record), out)
+    emit(format, text, "collected", record, out)
 
 
 def _added(into: str, evidence: Evidence, half_life: float | None) -> Evidence:

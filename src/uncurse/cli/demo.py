@@ -57,7 +57,9 @@ def demo(
     for alpha, truth, *means in found:
         cells = [f"{100 * alpha:g}%", f"{100 * truth:.2f}%"]
         for mean in means:
-            cells += [f"{100 * mean:.2f}%", f"{100 * (mean / truth - 1):+.1f}%", _bar(mean / truth - 1)]
+            excess = mean / truth - 1
+            bar = ("█" * round(20 * abs(excess)) or "▏").ljust(5)
+            cells += [f"{100 * mean:.2f}%", f"{100 * excess:+.1f}%", bar]
         table.append(cells)
     typer.echo("\n".join(aligned(table, left=0)))
     top, before, after = (table[1][place] for place in (0, 3, 6))
@@ -76,7 +78,3 @@ def _run(*arguments: str | Path) -> None:
     code = command()(words, standalone_mode=False)
     if code:
         raise typer.Exit(code)
-
-
-def _bar(error: float) -> str:
-    return ("█" * round(20 * abs(error)) or "▏").ljust(5)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
 from .app import app
-from .output import Format, Quiet, check_outputs, emit, note, program_facts, working
+from .output import Format, Quiet, check_outputs, emit, note, working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
@@ -106,14 +105,15 @@ def evaluate(
         valued = None if values is None else evaluate_log(evidence, score_map, alphas, values=values)
         methods.append(Method(name, evaluation, fitted, valued))
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
-    facts = {**reading.log_facts(log, evidence, Maps=[*loaded]), **program_facts()}
+    facts = reading.log_facts(log, evidence, Maps=[*loaded])
     if report is not None:
         assert evidence.served is not None  # a log with labels has logits
         with working("drawing"):
             served = ScoreSummary.of(evidence.served) if selection is None else None
             page = evaluation_page(methods, served, facts, selection=selection, value_name=value or "value")
             page.to_html(report)
-    emit(format, lambda: _text(methods, evidence, value), lambda: _document(methods, facts, selection))
+    document = {"facts": facts, "selection": selection, "methods": [_plain(method) for method in methods]}
+    emit(format, _text(methods, evidence, value), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:
@@ -132,14 +132,8 @@ def _collect_values(log: Sequence[str], evidence: Evidence, column: str, missing
     return reading.collect_logs(log, replace(spec, weight=column), missing=missing)
 
 
-# ---------------------------------------------------------------------------- results
-
-
-def _document(methods: Sequence[Method], facts: dict[str, Any], selection: str | None) -> str:
-    parts = [
-        {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(m).items()} for m in methods
-    ]
-    return documents.dumps("evaluations", {"facts": facts, "selection": selection, "methods": parts})
+def _plain(method: Method) -> dict[str, Any]:
+    return {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(method).items()}
 
 
 def _text(methods: Sequence[Method], log: Evidence, value: str | None) -> str:

@@ -11,7 +11,7 @@ import typer
 from ..errors import UncurseError
 from ..optional import needing
 from .app import app
-from .options import DialectName, MapFile, SegmentColumn
+from .options import MapFile, SegmentColumn
 from .output import Quiet, check_outputs, write_file
 from .reading import load_map, served_column
 
@@ -27,7 +27,9 @@ def export(
         Path | None, typer.Option("--out", "-o", help="File to write (default for sql, c and python: standard output).")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the function in C or Python.")] = None,
-    dialect: Annotated[DialectName | None, typer.Option(help="SQL dialect (default duckdb).")] = None,
+    dialect: Annotated[
+        Literal["duckdb", "spark", "bigquery", "snowflake"] | None, typer.Option(help="SQL dialect (default duckdb).")
+    ] = None,
     scores: Annotated[str | None, typer.Option(help="Column of the served score in SQL (default score).")] = None,
     segment: SegmentColumn = None,
     quiet: Quiet = False,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..validation import warn_user
 from . import options
@@ -23,14 +22,12 @@ if TYPE_CHECKING:
     from ..methods import Fitted
     from ..methods.requests import Requests
 
-CalibratorName = Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"]
-
 
 @app.command()
 def fit(
     pool: options.LogsOrEvidence,
     replicas: Annotated[
-        options.ReplicasName,
+        Literal["seeds", "bootstrap", "ensemble", "snapshots"],
         typer.Option(
             help="How the columns are related. seeds: models of the same rows, other seeds. bootstrap: the first is "
             "trained on all rows, the others on bootstraps. ensemble: their mean is "
@@ -57,7 +54,7 @@ def fit(
         typer.Option(help="auto averages what the evidence supports; vad needs no labels; labels needs labels."),
     ] = "auto",
     calibrator: Annotated[
-        CalibratorName | None,
+        Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
         typer.Option(help="With --method vad: fit this calibrator on the labeled log, then correct what remains."),
     ] = None,
     request: options.Request = None,
@@ -154,7 +151,7 @@ def fit(
     content = {**record.to_dict(), "map": fitted.map.to_dict()}
     content["intervals"] = [{"alpha": a, "low": low, "high": high} for a, low, high in intervals_of(fitted)]
     selection = "" if request is None else f" --request {request} --top-k {top_k or 1}"
-    emit(format, lambda: _text(fitted, evidence, rows, selection, out), lambda: documents.dumps("fit", content), out)
+    emit(format, _text(fitted, evidence, rows, selection, out), "fit", content, out)
 
 
 def _read_requests(
@@ -213,7 +210,6 @@ def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Map
 
 
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:
-    """Return the result as lines for people."""
     from ..maps import Affine
     from ..methods.noise import replica_kind
     from ..report.prose import fit_words

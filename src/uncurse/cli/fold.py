@@ -1,7 +1,8 @@
-"""`uncurse fold`: a map into a saved model."""
+"""`uncurse fold` and `uncurse verify`: a map into a saved model, and the check of the folded model."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,8 @@ import typer
 
 from .app import app
 from .options import MapFile, ModelOutput
-from .output import Quiet, check_outputs, note
-from .reading import load_map
+from .output import Format, Quiet, check_outputs, emit, note, working
+from .reading import column_names, load_map
 
 
 @app.command()
@@ -35,3 +36,44 @@ def fold(
     check_outputs({"--out": out}, [model, map_file])
     kind = serving.fold_file(load_map(map_file).map, model, out, layer=layer, output=output)
     note(f"{map_file} folded into {model} ({kind}): written to {out}")
+
+
+@app.command()
+def verify(
+    map_file: MapFile,
+    before: Annotated[Path, typer.Argument(metavar="MODEL", help="The model before folding.")],
+    after: Annotated[Path, typer.Argument(metavar="MODEL2", help="The folded model.")],
+    data: Annotated[Path, typer.Option(help="Rows to score: a parquet or CSV file with a column per feature.")],
+    features: Annotated[
+        str | None,
+        typer.Option(help="Feature columns in order, comma-separated; by default those the model names, or all."),
+    ] = None,
+    output: ModelOutput = None,
+    format: Format = "table",
+    quiet: Quiet = False,
+) -> None:
+    """Check a folded model against the model and the map.
+
+    Compares order, predictions and latency. Exit code 0 if they agree, 1 if they do not.
+
+    Example: uncurse verify line.json model.txt model2.txt --data rows.parquet
+    """
+    from .. import serving
+
+    names = None if features is None else list(column_names(features, "--features"))
+    score_map = load_map(map_file).map
+    with working("scoring"):
+        found = serving.verify_files(score_map, before, after, data, features=names, output=output)
+    lines = [
+        f"{found.rows:,} rows: "
+        + ("the same order" if found.same_order else f"{found.reversed_pairs:,} neighbors are REVERSED")
+        + ("" if found.agrees else "; this is NOT the map after the model"),
+        f"largest difference to the map after the model: {found.score_difference:.2g} in the score, "
+        f"{found.prediction_difference:.2g} in the prediction",
+    ]
+    for name, (first, second) in (("one row", found.one_row), (f"{found.many:,} rows", found.many_rows)):
+        times = f"{1e6 * first:,.1f} µs before, {1e6 * second:,.1f} µs after"
+        lines.append(f"latency, {name}: {times}: ratio {second / first:.3f}")
+    emit(format, "\n".join(lines), "verification", asdict(found))
+    if not found.agrees:
+        raise typer.Exit(1)

@@ -15,7 +15,7 @@ from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
 from .app import app
-from .output import Format, Quiet, check_outputs, emit, note, program_facts, working
+from .output import Format, Quiet, check_outputs, emit, note, working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
@@ -115,15 +115,10 @@ def monitor(
     if prometheus is not None:
         documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
     if report is not None:
-        allowed = {"Tolerance": f"{100 * accepted:g}%"} if accepted else {}
-        facts = {**reading.log_facts(log, rows, Map=map_file), **allowed, **program_facts()}
+        facts = reading.log_facts(log, rows, Map=map_file, Tolerance=f"{100 * accepted:g}%" if accepted else None)
         with working("drawing"):
             monitor_page(verdict, os.path.basename(map_file), accepted, fitted, facts).to_html(report)
-    emit(
-        format,
-        lambda: _text(verdict, pool is not None),
-        lambda: documents.dumps("verdict", {"map": map_file, **verdict.to_dict()}),
-    )
+    emit(format, _text(verdict, pool is not None), "verdict", {"map": map_file, **verdict.to_dict()})
     for path in (state, prometheus, report):
         if path is not None:
             note(f"written to {path}")
@@ -163,9 +158,6 @@ def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evid
     given: dict[str, Any] = {"scores": record.pool.columns, "scale": record.scale, "link": record.link}
     given |= {"negative_sampling_rate": record.negative_sampling_rate, "weight": None, "segment": None}
     return reading.read_evidence(pool, given)
-
-
-# ---------------------------------------------------------------------------- results
 
 
 def _percent(value: float | None, missing: str = "") -> str:

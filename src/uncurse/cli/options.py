@@ -8,10 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-ScaleName = Literal["logit", "probability", "value"]
-ReplicasName = Literal["seeds", "bootstrap", "ensemble", "snapshots"]
-DialectName = Literal["duckdb", "spark", "bigquery", "snowflake"]
-
 
 def share(text: str) -> float:
     """Return a share written as 0.1 or 10%; without a percent sign it is at most 1.
@@ -64,7 +60,7 @@ Scores = Annotated[
 Served = Annotated[
     str | None, typer.Option("--scores", help="Column of the served score; of several, separated by commas, the first.")
 ]
-Scale = Annotated[ScaleName | None, typer.Option(help="Scale of the scores.")]
+Scale = Annotated[Literal["logit", "probability", "value"] | None, typer.Option(help="Scale of the scores.")]
 Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
@@ -86,7 +82,5 @@ NegativeRate = Annotated[
     ),
 ]
 SegmentColumn = Annotated[str | None, typer.Option(help="Column of segments, for maps by segment.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", help="Write an offline HTML page to this file.")]
-MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")]
 ModelOutput = Annotated[str | None, typer.Option(help="Name of the score, if an ONNX model has several outputs.")]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
-import platform
 import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,15 +38,15 @@ Quiet = Annotated[
 _state = {"quiet": False}
 
 
-def emit(format: str, text: Callable[[], str], document: Callable[[], str], out: str | None = None) -> None:
-    """Print a result as text for people ("table") or as a JSON document ("json").
+def emit(format: str, text: str, kind: str, content: Mapping[str, Any], out: str | None = None) -> None:
+    """Print a result as text for people ("table") or as a JSON document of a kind ("json").
 
     If standard output holds the file `out` already, the text goes to standard error.
     """
     if out == "-":
-        note(text())
+        note(text)
     else:
-        typer.echo(document() if format == "json" else text())
+        typer.echo(documents.dumps(kind, content) if format == "json" else text)
 
 
 def note(text: str) -> None:
@@ -74,15 +72,6 @@ def write_document(path: str, text: str) -> None:
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
     return shlex.join(["uncurse", *sys.argv[1:]])
-
-
-def program_facts() -> dict[str, str]:
-    """Return the command and the versions of the programs, for a report."""
-    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
-    return {"Command": command_line(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}
-
-
-# ---------------------------------------------------------------------------- checks before the work
 
 
 def check_outputs(
@@ -124,11 +113,8 @@ def check_outputs(
         taken[real] = f"the file of {option} too"
 
 
-# ---------------------------------------------------------------------------- progress
-
-
 @contextmanager
-def working(description: str, total: Callable[[], int | None] = lambda: None) -> Iterator[Callable[[int], None]]:
+def working(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show progress on a terminal once the body has run for a second; call the result with the number of items done."""
     if _state["quiet"] or not sys.stderr.isatty():
         yield lambda count: None
@@ -138,7 +124,7 @@ def working(description: str, total: Callable[[], int | None] = lambda: None) ->
 
     parts = (*Progress.get_default_columns()[:2], TextColumn("{task.completed:,}"), TimeElapsedColumn())
     bar = Progress(SpinnerColumn(), *parts, console=Console(stderr=True), transient=True)
-    task = bar.add_task(description, total=total())
+    task = bar.add_task(description, total=total)
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
     timer.start()
@@ -148,15 +134,3 @@ def working(description: str, total: Callable[[], int | None] = lambda: None) ->
         timer.cancel()
         timer.join()
         bar.stop()
-
-
-def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function that shows progress while it passes items on."""
-
-    def iterate(items: Iterable[Any]) -> Iterator[Any]:
-        with working(description, lambda: total) as advance:
-            for item in items:
-                yield item
-                advance(1)
-
-    return iterate

@@ -5,33 +5,35 @@ from __future__ import annotations
 import atexit
 import glob
 import os
+import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UncurseError
 from ..validation import warn_user
-from .output import working
+from .output import command_line, working
 
 if TYPE_CHECKING:
     from ..evidence import Evidence, LogSpec
     from ..logs import Settled
     from ..methods import Fitted
 
-#: Options that describe a log, by the fields of `LogSpec`, "request" and "missing"; None where one is not given.
-LogOptions = Mapping[str, Any]
-
+# Options of a log are mappings by the fields of `LogSpec`, "request" and "missing"; None where one is not given.
 
 # ---------------------------------------------------------------------------- files
 
 
 @cache
-def _standard_input() -> str:
-    """Copy standard input to a temporary file; its first bytes tell its kind."""
+def input_file(source: str) -> str:
+    """Return the path of an input; ``-`` is standard input, a copy of it whose first bytes tell its kind."""
+    if source != "-":
+        return source
     if sys.stdin is None:
         raise UncurseError("standard input is closed; name a file")
     folder = tempfile.mkdtemp(prefix="uncurse-")
@@ -45,11 +47,6 @@ def _standard_input() -> str:
     suffix = next((suffix for start, suffix in kinds.items() if head.startswith(start)), ".csv")
     os.rename(path, path + suffix)
     return path + suffix
-
-
-def input_file(source: str) -> str:
-    """Return the path of an input; ``-`` is standard input."""
-    return _standard_input() if source == "-" else source
 
 
 def is_evidence(source: str) -> bool:
@@ -80,7 +77,7 @@ def served_column(scores: str | None) -> tuple[str, ...] | None:
     return None if scores is None else column_names(scores)[:1]
 
 
-def log_spec(given: LogOptions) -> LogSpec:
+def log_spec(given: Mapping[str, Any]) -> LogSpec:
     """Return the description of a log; an option that only the user can know must be given."""
     from ..evidence import LogSpec, TopK
 
@@ -115,7 +112,7 @@ def collect_logs(
 
 def read_evidence(
     sources: Sequence[str],
-    given: LogOptions,
+    given: Mapping[str, Any],
     *,
     need_label: bool = False,
     settled: Settled | None = None,
@@ -165,16 +162,33 @@ def read_evidence(
 
 
 def read_for_maps(
-    sources: Sequence[str], maps: Mapping[str, Fitted], given: LogOptions, settled: Settled | None = None
+    sources: Sequence[str], maps: Mapping[str, Fitted], given: Mapping[str, Any], settled: Settled | None = None
 ) -> Evidence:
     """Read labeled rows for maps, by their files; options that are not given are those of the fits."""
+    from ..maps import Segmented
+    from ..methods.refresh import check_fits
+
     options = dict(given)
     if not any(map(is_evidence, sources)):
         for fitted in maps.values():
             options |= {name: value for name, value in _options_of(fitted).items() if options.get(name) is None}
     rows = read_evidence(sources, options, need_label=True, settled=settled)
+    names = ", ".join(sources)
     for path, fitted in maps.items():
-        _check_map(path, fitted, rows, ", ".join(sources))
+        check_fits(rows, fitted.map, fitted.record, f"evidence of {names} for {path}")
+        check_served(path, fitted, rows.spec.scores[0])
+        if isinstance(fitted.map, Segmented):
+            if not rows.segments:
+                raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment")
+            unknown = sum(part.rows for name, part in rows.segments.items() if name not in fitted.map.maps)
+            if unknown:
+                warn_user(
+                    f"{unknown:,} of {rows.rows:,} rows have a {rows.spec.segment} without a map in {path}; they get "
+                    "the default map"
+                )
+        labels = () if fitted.record is None else fitted.record.label_sources
+        if set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)):
+            warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
     return rows
 
 
@@ -189,27 +203,6 @@ def _options_of(fitted: Fitted) -> dict[str, Any]:
     scores = record.pool.columns[:1] if replica_kind(record.replicas).served_is_a_column else None
     segment = record.segment if isinstance(fitted.map, Segmented) else None
     return {**found, "scores": scores, "segment": segment, "negative_sampling_rate": record.negative_sampling_rate}
-
-
-def _check_map(path: str, fitted: Fitted, rows: Evidence, names: str) -> None:
-    """Check that a map takes the scores of some rows."""
-    from ..maps import Segmented
-    from ..methods.refresh import check_fits
-
-    check_fits(rows, fitted.map, fitted.record, f"evidence of {names} for {path}")
-    check_served(path, fitted, rows.spec.scores[0])
-    if isinstance(fitted.map, Segmented):
-        if not rows.segments:
-            raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment")
-        unknown = sum(part.rows for name, part in rows.segments.items() if name not in fitted.map.maps)
-        if unknown:
-            warn_user(
-                f"{unknown:,} of {rows.rows:,} rows have a {rows.spec.segment} without a map in {path}; they get the "
-                "default map"
-            )
-    labels = () if fitted.record is None else fitted.record.label_sources
-    if set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)):
-        warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
 
 
 def check_served(path: str, fitted: Fitted, score: str) -> None:
@@ -231,8 +224,9 @@ def check_served(path: str, fitted: Fitted, score: str) -> None:
 
 
 def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[str, str | list[str]]:
-    """Describe the rows that were read, for a report, without options that were not used."""
+    """Describe the rows that were read and the program, for a report, without options that were not used."""
     spec = evidence.spec
+    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
     facts: dict[str, Any] = {
         "Log": list(sources),
         "Rows": f"{evidence.rows:,}",
@@ -243,5 +237,7 @@ def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[s
         "Negative-sampling rate": None if spec.negative_sampling_rate is None else f"{spec.negative_sampling_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
         **more,
+        "Command": command_line(),
+        "Versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
     }
     return {name: fact for name, fact in facts.items() if fact}

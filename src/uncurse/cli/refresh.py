@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import documents
 from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
@@ -69,16 +68,11 @@ def refresh(
     found = replace(fitted.record.refreshes[-1], command=command_line())
     record = replace(fitted.record, refreshes=(*fitted.record.refreshes[:-1], found))
     write_document(out, replace(fitted, record=record).to_json() + "\n")
-    emit(
-        format,
-        lambda: _text(found, rows, map_file, out, had_intervals=before.errors is not None),
-        lambda: documents.dumps("refresh", {**asdict(found), "map": fitted.map.to_dict()}),
-        out,
-    )
+    text = _text(found, rows, map_file, out, had_intervals=before.errors is not None)
+    emit(format, text, "refresh", {**asdict(found), "map": fitted.map.to_dict()}, out)
 
 
 def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_intervals: bool) -> str:
-    """Return the result as lines for people."""
     from ..report.prose import percent, refresh_parts
 
     counts = f"{found.rows:,} labeled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"

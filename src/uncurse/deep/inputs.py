@@ -27,7 +27,6 @@ def tensor(values: Any) -> Any:
 
 
 def _parts(dataset: Dataset) -> list[Any]:
-    """Return the inputs, and the labels if there are any."""
     if isinstance(dataset, np.ndarray | Tensor):
         return [dataset]
     parts = getattr(dataset, "tensors", dataset)  # of a TensorDataset

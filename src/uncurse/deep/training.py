@@ -27,7 +27,6 @@ from ..validation import check_choice, check_count, check_flag, check_number, ch
 from .inputs import Dataset, check_finite, inputs_of, pick_device, tensor, tensors_of
 from .stack import ModuleStack, Stack, make_modules
 
-_RATE_CHANGES = 20  # values of a changing learning rate: a GPU captures its step anew for each
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
 _SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
 _CHECKPOINT_SECONDS = 60.0
@@ -221,7 +220,6 @@ class Plan:
     seed: int = 0
     bootstrap: bool = False
     snapshots: tuple[float, ...] = ()
-    final_rate: float | None = None  # the learning rate falls linearly to it
 
     def __post_init__(self) -> None:
         counts = ("n_replicas", "epochs", "batch_size")
@@ -246,11 +244,8 @@ class Plan:
         return [self.seed + r for r in range(self.n_replicas)]
 
     def rate_at(self, progress: float) -> float:
-        """Return the learning rate after a share of the steps: twenty values if it falls."""
-        if self.final_rate is None:
-            return self.learning_rate
-        done = min(int(progress * _RATE_CHANGES), _RATE_CHANGES - 1) / (_RATE_CHANGES - 1)
-        return self.learning_rate + done * (self.final_rate - self.learning_rate)
+        """Return the learning rate after a share of the steps."""
+        return self.learning_rate
 
 
 def train_stack(

@@ -19,7 +19,7 @@ from ..maps import ScoreMap, Segmented
 from ..maps.combined import predict_segments
 from ..validation import check_choice, warn_user
 from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
-from .frames import arrow_reader, is_spark, is_stream, open_eager, series_of
+from .frames import add_on_spark, arrow_reader, is_spark, is_stream, open_eager, series_of
 from .rows import ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
 
 _FEW = 100  # rows; fewer scores may lie in [0, 1] by chance
@@ -147,12 +147,16 @@ def with_prediction(
         predict.reader.typed(pl.DataFrame(schema={name: schema[name] for name in predict.columns}))
         return frame.with_columns(predict.expression(column, {}))
     if is_spark(frame):
-        from .spark import add_on_spark
-
         _check(frame.columns, predict, column)
         return add_on_spark(frame, column, lambda batch: predict.append(batch, column))
     if is_stream(frame):
-        return _predict_stream(arrow_reader(frame, predict.columns, more=True), predict, column)
+        import pyarrow
+
+        reader = arrow_reader(frame, predict.columns, more=True)
+        _check(reader.schema.names, predict, column)
+        predict.reader.typed(pl.DataFrame(reader.schema.empty_table().select(predict.columns)))
+        output = reader.schema.append(pyarrow.field(column, pyarrow.float64()))
+        return pyarrow.RecordBatchReader.from_batches(output, (predict.append(batch, column) for batch in reader))
     table = open_eager(frame)
     _check(table.columns, predict, column)
     rows = pl.DataFrame([series_of(table[name]) for name in predict.columns])
@@ -168,15 +172,6 @@ def _check(columns: Sequence[str], predict: _Predictor, column: str, where: str 
     check_columns(columns, predict.columns, where)
     if not column or column in columns:
         raise UncurseError(f"{where}: column {column!r} is there already, or has no name; choose another name")
-
-
-def _predict_stream(reader: Any, predict: _Predictor, column: str) -> Any:
-    import pyarrow
-
-    _check(reader.schema.names, predict, column)
-    predict.reader.typed(pl.DataFrame(reader.schema.empty_table().select(predict.columns)))
-    schema = reader.schema.append(pyarrow.field(column, pyarrow.float64()))
-    return pyarrow.RecordBatchReader.from_batches(schema, (predict.append(batch, column) for batch in reader))
 
 
 # ---------------------------------------------------------------------------- files
@@ -207,14 +202,8 @@ def apply_to_files(
         A parquet or CSV file, a glob or a folder. Columns of CSV files stay text, as they are written.
     out : str or path-like
         File or folder to write. For a single file, a folder means a file of the same name in it.
-    score : str
-        Served column, on the scale of the map.
-    column : str, default="prediction"
-        Name of the new column.
-    segment : str, optional
-        Column of segments, or a name in the folders (``site=news/``); required if the map has segments.
-    missing : {"refuse", "null"}, default="refuse"
-        What to do with a missing score or segment, as in `with_prediction`.
+    score, column, segment, missing
+        As in `with_prediction`. A segment may also be a name in the folders (``site=news/``).
     progress : callable, optional
         Called with the path of each file that is done.
 
@@ -257,7 +246,6 @@ def apply_to_files(
 
 
 def _target(files: Sequence[LogFile], source: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Return the file or folder to write."""
     target = Path(out)
     if names_many(source):
         if is_data(target) or os.path.isfile(target) or (os.path.isdir(target) and os.listdir(target)):

@@ -15,9 +15,19 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
-from .files import LogFile, kind_of, locate, locate_fault, open_files, open_remote
-from .frames import is_spark, open_frame
-from .rows import Fault, Progress, Reader, Settled, check_present, first_line, sum_up
+from .files import LogFile, kind_of, locate, locate_fault, open_files, scan
+from .frames import collect_on_spark, is_spark, open_frame
+from .rows import (
+    Fault,
+    Progress,
+    Reader,
+    Settled,
+    check_columns,
+    check_present,
+    first_line,
+    lazy_batches,
+    sum_up,
+)
 
 
 def collect(
@@ -89,8 +99,6 @@ def collect_spec(
     name = "the frame" if paths is None else ", ".join(paths)
     with _opened(source, paths, reader) as batches:
         if is_spark(batches):
-            from .spark import collect_on_spark
-
             evidence = collect_on_spark(batches, reader)
         else:
             evidence = sum_up(batches, reader, progress)
@@ -133,7 +141,9 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
             yield frame if is_spark(frame) else open_frame(frame, reader.columns)
         elif any("://" in path for path in paths):
             reader.text = kind_of(paths[0]) == "csv"
-            yield open_remote(paths, reader, name)
+            scanned = scan(paths, local=False)
+            check_columns(scanned.collect_schema().names(), reader.columns, name)
+            yield lazy_batches(scanned if reader.text else scanned.select(reader.columns))
         else:
             files = locate(paths)
             reader.text = kind_of(files[0].path) == "csv"

@@ -135,13 +135,6 @@ def open_files(files: Sequence[LogFile], reader: Reader) -> Iterator[pl.DataFram
             ) from None
 
 
-def open_remote(paths: Sequence[str], reader: Reader, where: str) -> Iterator[pl.DataFrame]:
-    """Read files at addresses such as ``s3://bucket/log/*.parquet``, which Polars finds, in batches."""
-    scanned = scan(paths, local=False)
-    check_columns(scanned.collect_schema().names(), reader.columns, where)
-    return lazy_batches(scanned if reader.text else scanned.select(reader.columns))
-
-
 def check_file(file: LogFile, reader: Reader) -> dict[str, pl.DataType]:
     """Return the columns of a file, which must be those that are wanted."""
     path = file.path

@@ -145,12 +145,10 @@ class Reader:
                 column = _parsed(batch, name)
             elif not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
                 raise UncurseError(f"column {name!r} holds {dtype}, not numbers; name another column, or convert it")
-            elif dtype == pl.Boolean:
-                column = column.cast(pl.Int8)
-            keeps_type = column.dtype.is_integer() and name == self.spec.label
-            if column.dtype not in (pl.Float32, pl.Float64) and not keeps_type:
-                column = column.cast(pl.Float64)
-            typed.append(column)
+            keeps_type = column.dtype in (pl.Float32, pl.Float64) or (
+                column.dtype.is_integer() and name == self.spec.label
+            )
+            typed.append(column if keeps_type else column.cast(pl.Float64))
         if self.spec.segment is not None:  # floats and truth values have several texts
             dtype = batch.schema[self.spec.segment]
             if not (dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null) or dtype.is_integer()):
@@ -304,7 +302,6 @@ def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
 
 
 def _in_time(batch: pl.DataFrame, settled: Settled, name: str) -> pl.DataFrame:
-    """Return the rows within the times of `settled`."""
     check_present(batch, name, "give each row a time, or leave it out")
     times = batch[name]
     if times.dtype == pl.String:

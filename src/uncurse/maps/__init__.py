@@ -5,11 +5,4 @@ from .combined import Segmented
 from .compose import compose
 from .shapes import Affine, Curve, Steps
 
-__all__ = [
-    "Affine",
-    "Curve",
-    "ScoreMap",
-    "Segmented",
-    "Steps",
-    "compose",
-]
+__all__ = ["Affine", "Curve", "ScoreMap", "Segmented", "Steps", "compose"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,9 +50,7 @@ class ScoreMap:
     scale: str
 
     def __repr__(self) -> str:
-        if not is_dataclass(self):
-            return super().__repr__()
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        values = {part.name: getattr(self, part.name) for part in fields(self)}  # type: ignore[arg-type]
         content = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in values.items() if value is not None)
         return f"{type(self).__name__}({content})"
 
@@ -140,8 +138,10 @@ class ScoreMap:
         dict
             The kind and the fields.
         """
-        content = {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
-        return {name: value for name, value in content.items() if value is not None}
+        return {"kind": self.kind, **{name: value for name, value in self._fields().items() if value is not None}}
+
+    def _fields(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
 
     def to_json(self) -> str:
         """Return the map as a JSON document.

@@ -1,4 +1,4 @@
-"""One map per segment."""
+"""One map per segment, and maps of every kind from plain data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logistic, to_link
 from ..threads import chunks
-from ..validation import check_scores, encode_names
+from ..validation import check_choice, check_scores, encode_names
 from .base import ScoreMap, set_fields, to_prediction
-from .shapes import Affine
+from .shapes import Affine, Curve, Steps
 
 if TYPE_CHECKING:
     from ..evidence import Evidence, Histogram
@@ -83,16 +83,8 @@ class Segmented(ScoreMap):
     def _transform(self, l: Float) -> Float:
         return self.default.transform(l)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the maps as plain data, by segment.
-
-        Returns
-        -------
-        dict
-            The kind, the default map and the maps.
-        """
-        maps = {name: part.to_dict() for name, part in self.maps.items()}
-        return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
+    def _fields(self) -> dict[str, Any]:
+        return {"default": self.default.to_dict(), "maps": {name: part.to_dict() for name, part in self.maps.items()}}
 
 
 def predict_segments(score_map: Segmented, scores: Float, numbers: NDArray[np.integer[Any]]) -> Array:
@@ -132,3 +124,26 @@ def predicted_cells(score_map: ScoreMap | None, evidence: Evidence) -> dict[str,
         p = logistic(score).astype(np.float64, copy=False) if own is None else own.at_logits(score - offset)
         found[name] = p, part.served
     return found
+
+
+MAP_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Affine, Curve, Steps, Segmented)}
+
+
+def from_dict(content: Mapping[str, Any], *, source: str = "map") -> ScoreMap:
+    """Build a map from plain data, as from `ScoreMap.to_dict`; `source` names the data in error messages.
+
+    >>> from_dict({"kind": "affine", "slope": 0.5, "intercept": 0})
+    Affine(slope=0.5, intercept=0.0, link='logistic', scale='logit')
+    """
+    if not isinstance(content, Mapping):
+        raise UncurseError(f"{source} holds {content!r:.80} where a map should be; write it again")
+    kind = check_choice("kind", content.get("kind"), tuple(MAP_KINDS))
+    fields = {key: value for key, value in content.items() if key not in ("kind", "schema_version", "record")}
+    try:
+        if kind == "segmented":
+            maps = {name: from_dict(part, source=source) for name, part in fields.pop("maps").items()}
+            fields = {**fields, "default": from_dict(fields["default"], source=source), "maps": maps}
+        score_map: ScoreMap = MAP_KINDS[kind](**fields)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UncurseError(f"{source} is not a complete {kind} map ({error}); write it again") from None
+    return score_map

@@ -63,7 +63,6 @@ def _pair(first: Any, second: Any) -> Any:
 
 
 def _convert(scores: Float, link: str, other: str) -> Float:
-    """Convert scores of one link to scores of another."""
     return scores if link == other else get_link(other).inverse(get_link(link).phi(scores))
 
 
@@ -123,7 +122,7 @@ def _preimages(score_map: Affine | Curve, values: Float, flat: float) -> Array:
     return found
 
 
-def _curve_of_one_link(first: Affine | Curve, second: Affine | Curve) -> Curve:
+def _curve_of_one_link(first: Affine | Curve, second: Affine | Curve) -> Any:
     if isinstance(second, Affine):
         assert isinstance(first, Curve)
         y = second.slope * np.array(first.y) + second.intercept
@@ -136,10 +135,10 @@ def _curve_of_one_link(first: Affine | Curve, second: Affine | Curve) -> Curve:
         x = x[np.append(True, np.diff(x) > _GAP * (1 + np.abs(x[1:])))]
     y = np.maximum.accumulate(np.asarray(second.transform(first.transform(x)), np.float64))
     left, right = slopes[0] * second.left, slopes[1] * second.right
-    return thin_curve(Curve(x.tolist(), y.tolist(), left, right, first.link, first.scale))
+    return thin(Curve(x.tolist(), y.tolist(), left, right, first.link, first.scale))
 
 
-def _curve_of_two_links(first: Affine | Curve, second: Affine | Curve) -> Curve:
+def _curve_of_two_links(first: Affine | Curve, second: Affine | Curve) -> Any:
     link = "log" if first.scale == "value" else "logistic"
 
     def composed(l: Array) -> Array:
@@ -150,7 +149,7 @@ def _curve_of_two_links(first: Affine | Curve, second: Affine | Curve) -> Curve:
         x, y = _sample(composed, np.linspace(*_SAMPLED[link], 131), (first.link, second.link))
     y = np.maximum.accumulate(y)
     left, right = np.diff(y)[[0, -1]] / np.diff(x)[[0, -1]]
-    return thin_curve(Curve(x.tolist(), y.tolist(), left.item(), right.item(), link, first.scale))
+    return thin(Curve(x.tolist(), y.tolist(), left.item(), right.item(), link, first.scale))
 
 
 def _sample(function: Callable[[Array], Array], x: Array, links: tuple[str, str]) -> tuple[Array, Array]:
@@ -169,22 +168,19 @@ def _sample(function: Callable[[Array], Array], x: Array, links: tuple[str, str]
         x, y = np.append(x, middle[far])[order], np.append(y, found[far])[order]
 
 
-def thin(score_map: ScoreMap) -> ScoreMap:
-    """Return a map whose curves have no more knots than they need."""
-    if isinstance(score_map, Segmented):
-        return Segmented(thin(score_map.default), {name: thin(part) for name, part in score_map.maps.items()})
-    return thin_curve(score_map) if isinstance(score_map, Curve) else score_map
-
-
-def thin_curve(curve: Curve) -> Curve:
-    """Return a curve with fewer knots whose predictions differ by a relative error of at most 1e-4.
+def thin(curve: Any) -> Any:
+    """Return a map whose curves have fewer knots, and predictions that differ by a relative error of at most 1e-4.
 
     Every line is as long as the tolerance permits. None is flatter than the flattest part that it replaces, so that the
     order of scores does not change.
 
-    >>> thin_curve(Curve((0.0, 1.0, 2.0), (0.0, 1.00001, 2.0), 1.0, 1.0)).x
+    >>> thin(Curve((0.0, 1.0, 2.0), (0.0, 1.00001, 2.0), 1.0, 1.0)).x
     (0.0, 2.0)
     """
+    if isinstance(curve, Segmented):
+        return Segmented(thin(curve.default), {name: thin(part) for name, part in curve.maps.items()})
+    if not isinstance(curve, Curve):
+        return curve
     x, y = np.array(curve.x), np.array(curve.y)
     # An error of a logit or of a logarithm is a relative error of the prediction.
     allowed = 0.99 * _TOLERANCE * (np.abs(y) if curve.link == "identity" else np.ones(len(y)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .._types import Array
 from ..errors import UncurseError
-from ..links import get_link
+from ..links import get_link, logit
 from .base import ScoreMap
 from .combined import Segmented
 from .shapes import Affine, Curve, Steps
@@ -45,6 +45,16 @@ class Program:
     pieces: tuple[tuple[float, float, float], ...]
 
     @property
+    def steps(self) -> tuple[list[str], list[str]]:
+        """Functions that take a score to the score l of the link, and the result of the piece to a prediction."""
+        before = ["logistic"] if self.scale == "logit" and self.link != "logistic" else []
+        if self.link == "logistic" and self.scale == "probability":
+            before = ["logit"]
+        elif self.link == "log":
+            before.append("log")
+        return before, {"logistic": ["logistic"], "log": ["exp"]}.get(self.link, [])
+
+    @property
     def valid(self) -> tuple[float, float]:
         """Lowest and highest score; other numbers are not scores."""
         most = float(np.finfo(np.float64).max)
@@ -69,20 +79,12 @@ def compile_map(score_map: ScoreMap) -> Program:
         edges, y = score_map.x, score_map.y
         slopes = [score_map.left, *(np.diff(y) / np.diff(edges)).tolist(), score_map.right]
         pieces = list(zip([edges[0], *edges], [y[0], *y], slopes, strict=True))
-    elif isinstance(score_map, Steps):
+    else:
+        assert isinstance(score_map, Steps)
         edges = score_map.edges
         pieces = [(score_map.center, value, score_map.slope) for value in score_map.values]
-    else:
-        kind = type(score_map).__name__
-        raise UncurseError(f"a {kind} map cannot be exported; use an Affine, Curve, Steps or Segmented map")
-    on_scale = _to_scale(np.array(edges, np.float64), score_map.link, score_map.scale)
+    on_scale: Any = np.array(edges, np.float64)
+    if (score_map.scale, score_map.link) != ("logit", "logistic"):
+        predictions = get_link(score_map.link).phi(on_scale)
+        on_scale = logit(predictions) if score_map.scale == "logit" else predictions
     return Program(score_map.scale, score_map.link, tuple(on_scale.tolist()), tuple(edges), tuple(pieces))
-
-
-def _to_scale(edges: Array, link: str, scale: str) -> Array:
-    """Convert scores of a link to scores on a scale."""
-    if scale == "logit" and link == "logistic":
-        return edges
-    predictions = get_link(link).phi(edges)
-    found = get_link("logistic").inverse(predictions) if scale == "logit" else predictions
-    return np.asarray(found, np.float64)

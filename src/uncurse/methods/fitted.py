@@ -16,8 +16,8 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import LogSpec
 from ..maps import Affine, ScoreMap, Segmented, compose
+from ..maps.combined import MAP_KINDS, from_dict
 from ..maps.compose import thin
-from ..maps.files import MAP_KINDS, from_dict
 from ..text import html_table
 from ..validation import check_choice
 from .affine import POOL_SHARES, WINNER_SHARES, nearest_affine
@@ -257,7 +257,7 @@ class Solution:
 
     def fitted(self) -> Fitted:
         """Return the result as plain data."""
-        score_map = thin(self.map)
+        score_map: ScoreMap = thin(self.map)
         if self.estimate is None:
             return Fitted(score_map, self.record)
         default = score_map.default if isinstance(score_map, Segmented) else score_map

@@ -7,18 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UncurseError
 from ..methods import FitRecord, Fitted, ScoreSummary
 from ..metrics import Evaluation
 from . import figures
-from .figures import OBSERVED, Frame, bin_rows, metric_rows, style_of
+from .figures import OBSERVED, Chart, Frame, bin_rows, metric_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, interval, number, share, short
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Chart
 
 _MAX_SEGMENTS = 40  # of a table
 
@@ -146,9 +143,6 @@ def _headline(
     return sentence, numbers
 
 
-# ---------------------------------------------------------------------------- calibration error
-
-
 def _errors(methods: Sequence[Method], names: Sequence[str]) -> Section:
     rows = metric_rows("calibration_error", [(m.name, m.evaluation) for m in methods])
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
@@ -166,9 +160,6 @@ def _errors(methods: Sequence[Method], names: Sequence[str]) -> Section:
     blocks.append(Table("Calibration error with its 95% interval", ["method", *names], overview))
     blocks.append(Table("all metrics by method and share, ± standard errors", header, every, folded=True))
     return Section("error", "Calibration error by selected share", (), blocks)
-
-
-# ---------------------------------------------------------------------------- outcomes per million
 
 
 def _outcomes(methods: Sequence[Method], value_name: str) -> Section:
@@ -195,9 +186,6 @@ def _outcomes(methods: Sequence[Method], value_name: str) -> Section:
     return Section("outcomes", "Predicted and observed outcomes", (), blocks)
 
 
-# ---------------------------------------------------------------------------- reliability
-
-
 def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
     """Show observed rates against mean predictions in bins; the reader opens all selections but the first."""
     first, keys = methods[0].evaluation, ["weight", "predicted", "observed", "low", "high"]
@@ -217,7 +205,6 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
 
 
 def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Frame) -> Chart:
-    """Return a panel for each method."""
     domain = figures.domain_of([row[key] for own in rows for row in own for key in ("predicted", "low", "high")])
     columns = min(len(rows), 3 if frame.wide else 2)
     side = min(frame.width // columns - 50, 270)
@@ -231,9 +218,6 @@ def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Fram
         for axis in (ax.xaxis, ax.yaxis):
             figures.set_ticks(axis, 4, figures.plain)
     return figure
-
-
-# ---------------------------------------------------------------------------- ECE and MCE
 
 
 def _binned_errors(methods: Sequence[Method]) -> Section:
@@ -253,9 +237,6 @@ def _binned_errors(methods: Sequence[Method]) -> Section:
     )
     figure = Figure("ece-mce", partial(figures.panels_figure, panels), caption)
     return Section("binned", "ECE and MCE compared with their noise floor", (), (figure,))
-
-
-# ---------------------------------------------------------------------------- distribution and drift of the scores
 
 
 def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | None) -> Section | None:
@@ -285,9 +266,6 @@ def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | Non
     )
     blocks = (Table("Distributions of scores", header, rows),)
     return Section("scores", "Scores: without drift, and normally distributed?", (prose,), blocks)
-
-
-# ---------------------------------------------------------------------------- λ by segment
 
 
 def _segments(records: Sequence[tuple[str, FitRecord]]) -> Section | None:

@@ -15,16 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .prose import clean, interval, share, short
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Chart
+    import matplotlib.figure
 
     from ..metrics import Evaluation
     from ..metrics.estimates import Bin
 
+Chart: TypeAlias = "matplotlib.figure.Figure"
 Rows = Sequence[Mapping[str, Any]]
 
 STYLESHEET = resources.files(__package__).joinpath("page.css").read_text("utf-8")
@@ -256,9 +257,6 @@ def bin_rows(series: int, name: str, bins: Iterable[Bin]) -> list[dict[str, Any]
         ends = {"low": max(low, 0.0), "high": min(high, 1.0)}
         rows.append({"series": series, "name": name, **vars(one), **ends})
     return rows
-
-
-# ---------------------------------------------------------------------------- figures
 
 
 def panels_figure(panels: Mapping[str, Rows], frame: Frame, *, error: bool = False) -> Chart:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,9 @@ from ..methods import Fitted
 from ..monitoring import Verdict
 from ..monitoring.sequential import ALARM, WATCH, Calibration, e_value, intervals, log_e_values, series_of
 from . import figures
-from .figures import LIGHT, REFERENCE, Frame, style_of
+from .figures import LIGHT, REFERENCE, Chart, Frame, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, number, percent
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Chart
 
 # Series of the charts: each day alone, all days since the fit, the scores.
 _DAILY, _RUNNING, _SCORES = -1, 1, 2
@@ -137,11 +134,7 @@ def _e_value_text(value: float) -> str:
     return number(value) if value < _MOST else "over a million"
 
 
-# ---------------------------------------------------------------------------- headline
-
-
 def _numbers(verdict: Verdict) -> tuple[BigNumber, BigNumber]:
-    """Return the error that the decision is about, and the evidence against the map."""
     about = verdict.wrong_since or verdict.since_fit
     error, span = error_and_interval(about.error, about.low, about.high)
     series, evidence = 0 if verdict.alarm else _RUNNING, _e_value_text(verdict.since_fit.e_value)
@@ -153,7 +146,6 @@ def _numbers(verdict: Verdict) -> tuple[BigNumber, BigNumber]:
 
 
 def _meaning(verdict: Verdict, tolerance: float) -> str:
-    """Say what the verdict means, and what to do."""
     since = verdict.since_fit
     text = (
         f"In {_days_words(verdict.days)} with {number(since.rows)} rows, {number(since.predicted)} positives were "
@@ -172,9 +164,6 @@ def _meaning(verdict: Verdict, tolerance: float) -> str:
     if verdict.decision == "keep":
         return f"{text} The map can stay in place. {more}"
     return f"{text} This is no alarm: keep the map in place, look at what changed, and continue to monitor. {more}"
-
-
-# ---------------------------------------------------------------------------- calibration by day
 
 
 def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -218,7 +207,6 @@ def _error_domain(days: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> Chart:
-    """Return the error of each day with its interval, and of all days with their confidence sequence."""
     figure, ax = _axes_by_day(days, frame, frame.height, "calibration error")
     low, high = _error_domain(days)
     ax.set_ylim(low, high)
@@ -236,9 +224,6 @@ def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> C
     return figure
 
 
-# ---------------------------------------------------------------------------- evidence
-
-
 def _evidence(days: Mapping[str, Any]) -> Section:
     caption = (
         "Evidence of all labels since the fit against the map, on a log scale up to a million. It multiplies up day by "
@@ -250,7 +235,6 @@ def _evidence(days: Mapping[str, Any]) -> Section:
 
 
 def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
-    """Return the e-value after each day on a log scale, with the lines of "watch" and of the alarm."""
     figure, ax = _axes_by_day(days, frame, frame.height - 60, "e-value")
     values = np.clip(days["e-value"], 1 / _MOST, _MOST)
     ax.set(yscale="log", ylim=(0.7 * min(*values, 0.2), 1.5 * max(*values, 50.0)))
@@ -262,9 +246,6 @@ def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
         ax.annotate(f"{number(value)}: {name}", (0, value), color=color, **place)
     _draw_days(ax, days["time"], values, _RUNNING)
     return figure
-
-
-# ---------------------------------------------------------------------------- served scores
 
 
 def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -291,7 +272,6 @@ def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
 
 
 def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
-    """Return the mean of the scores of each day, with one standard deviation on either side."""
     figure, ax = _axes_by_day(days, frame, frame.height - 60, "score (logit)")
     mean, low, high = days["mean"], days["mean"] - days["sd"], days["mean"] + days["sd"]
     ax.set_ylim(figures.domain_of([*low, *high]))
@@ -300,11 +280,7 @@ def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     return figure
 
 
-# ---------------------------------------------------------------------------- ranges and segments
-
-
 def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | None:
-    """Return the calibration of ranges of the prediction or of segments as a table."""
     if not parts:
         return None
     rows = []

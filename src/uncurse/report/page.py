@@ -6,18 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from .. import documents
 from ..methods import Fitted
 from ..optional import needing
 from ..version import __version__
 from . import figures
-from .figures import NARROW, WIDE, Frame
+from .figures import NARROW, WIDE, Chart, Frame
 from .prose import clean, record_lines
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Chart
 
 # The page may load nothing and run nothing: even if a name became markup, it would do nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 from .export.c import to_c
 from .export.python import to_python
 from .export.sql import to_sql
-from .fold import fold
-from .fold.files import fold_file
+from .fold import fold, fold_file
 from .verify import Verification, verify, verify_files
 
 if TYPE_CHECKING:
     from .export.onnx import to_onnx
     from .export.torch import MapModule
-
 
 _HOMES = {"MapModule": "torch", "to_onnx": "onnx"}  # only those who use them need these libraries
 
@@ -31,14 +29,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "MapModule",
-    "Verification",
-    "fold",
-    "fold_file",
-    "to_c",
-    "to_onnx",
-    "to_python",
-    "to_sql",
-    "verify",
-    "verify_files",
-]
+    "MapModule", "Verification", "fold", "fold_file",
+    "to_c", "to_onnx", "to_python", "to_sql", "verify", "verify_files",
+]  # fmt: skip

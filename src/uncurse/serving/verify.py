@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import documents
 from .._types import Array
 from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, fitted_of
-from .fold import load_family, options_for
+from .fold import family, load_family, options_for
 from .fold.common import calling_library, columns_of, map_scores, spaces_of
-from .fold.files import family
 
 _KNOWN = 10.0  # logits that single precision tells apart once they are probabilities
 _AGREE = 1e-5
@@ -36,37 +34,19 @@ Score = Callable[[Any], Any]
 class Verification:
     """Comparison of a folded model with the map applied after the model.
 
-    Attributes
-    ----------
-    rows : int
-        Rows compared.
-    reversed_pairs : int
-        Neighbors in the order of the first model that the second reverses by more than rounding.
-    score_difference : float
-        Largest difference of scores: of logits up to ±10 if predictions are probabilities.
-    prediction_difference : float
-        Largest difference of predictions, in every column and output. Outputs other than the score must not change;
-        their differences are relative to their largest value.
-    largest : float
-        Largest prediction.
-    one_row, many_rows : tuple of two floats
-        Seconds before and after, for one row and for `many`: the least of many interleaved calls.
-    many : int
-        Rows of the second timing.
-
     Examples
     --------
     >>> Verification(2, 0, 0.0, 1e-9, 1.0, (1e-6, 1e-6), (1e-4, 1e-4), 2).agrees
     True
     """
 
-    rows: int
-    reversed_pairs: int
-    score_difference: float
-    prediction_difference: float
-    largest: float
-    one_row: tuple[float, float]
-    many_rows: tuple[float, float]
+    rows: int  # compared
+    reversed_pairs: int  # neighbors that the folded model reverses by more than rounding
+    score_difference: float  # largest, of logits up to ±10 if predictions are probabilities
+    prediction_difference: float  # largest, also of other columns and outputs (these relative to their largest value)
+    largest: float  # largest prediction
+    one_row: tuple[float, float]  # seconds before and after: the least of many interleaved calls
+    many_rows: tuple[float, float]  # the same for `many` rows
     many: int
 
     @property
@@ -78,15 +58,6 @@ class Verification:
     def same_order(self) -> bool:
         """Whether no pair is reversed."""
         return self.reversed_pairs == 0
-
-    def to_json(self) -> str:
-        """Return one JSON document.
-
-        Returns
-        -------
-        str
-        """
-        return documents.dumps("verification", asdict(self))
 
 
 def verify(score_map: ScoreMap | Fitted, before: Score, after: Score, features: Any) -> Verification:
@@ -157,16 +128,12 @@ def _reversals(scores: Array, wanted: Array, folded: Array, difference: float) -
 
 def _least(before: Score, after: Score, features: Any) -> tuple[float, float]:
     """Return the minimum run time of each, interleaved so that other load affects both."""
-    least = [np.inf, np.inf]
-    pair = list(enumerate((before, after)))
-    end = time.perf_counter() + _SECONDS
-    turns = 0
+    least, turns, end = [np.inf, np.inf], 0, time.perf_counter() + _SECONDS
     while turns < 5 or time.perf_counter() < end:
-        for place, one in pair:
+        for place in (turns % 2, 1 - turns % 2):
             start = time.perf_counter()
-            one(features)
+            (before, after)[place](features)
             least[place] = min(least[place], time.perf_counter() - start)
-        pair.reverse()
         turns += 1
     return least[0], least[1]
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from uncurse.cli.options import MarkdownFile, ReportFile, Seed
-from uncurse.cli.output import Format, Quiet, check_outputs, note, progress_over
+from uncurse.cli.options import ReportFile
+from uncurse.cli.output import Format, Quiet, check_outputs, note
 from uncurse.errors import UncurseError
 
-from .show import refuse, show
+from .show import MarkdownFile, Seed, progress_over, refuse, show
 
 
 def arena(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from uncurse.cli.options import MarkdownFile, ReportFile, Seed, share
+from uncurse.cli.options import ReportFile, share
 from uncurse.cli.output import Format, Quiet, check_outputs, note, working
 from uncurse.errors import UncurseError
 
-from .show import passed, refuse, show
+from .show import MarkdownFile, Seed, passed, refuse, show
 
 if TYPE_CHECKING:
     from ..auction import Market, Settings
@@ -137,7 +137,7 @@ def _simulate(market: Market, settings: Settings, policies: list[str] | None, va
 
     fields = SENSITIVITY if vary else {}
     runs = 1 + sum(map(len, fields.values()))
-    with working("auctions", lambda: runs * settings.auctions * settings.repetitions) as advance:
+    with working("auctions", runs * settings.auctions * settings.repetitions) as advance:
 
         def run(**changed: Any) -> Any:
             budget = {"budget": changed.pop("budget")} if "budget" in changed else {}
@@ -166,7 +166,7 @@ def _run_loop(
     names = policies or LOOP_DEFAULT
     labels = "random" if settings.labels == "random" else "shown"
     options: dict[str, Any] = {"explore": settings.explore, "labels": labels, "seed": settings.seed}
-    with working("closed loops", lambda: repetitions * (len(names) + 1)) as advance:
+    with working("closed loops", repetitions * (len(names) + 1)) as advance:
         return run_loop(world, days, policies=names, repetitions=repetitions, progress=advance, **options)
 
 

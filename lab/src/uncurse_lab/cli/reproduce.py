@@ -10,12 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from uncurse import documents
-from uncurse.cli.options import MarkdownFile, Seed
-from uncurse.cli.output import Format, Quiet, check_outputs, note, progress_over, working
+from uncurse.cli.output import Format, Quiet, check_outputs, note, working
 from uncurse.errors import UncurseError
 from uncurse.version import __version__
 
-from .show import refuse, show
+from .show import MarkdownFile, Seed, progress_over, refuse, show
 
 reproduce = typer.Typer(help="Run the experiments of the paper.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from uncurse.cli.output import command_line, emit, write_file
+from uncurse.cli.output import command_line, working, write_file
 from uncurse.errors import UncurseError
 
 from .. import render
+
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", help="Also write every table as Markdown.")]
+
+
+def progress_over(description: str, total: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a function that shows progress while it passes items on."""
+
+    def iterate(items: Iterable[Any]) -> Iterator[Any]:
+        with working(description, total) as advance:
+            for item in items:
+                yield item
+                advance(1)
+
+    return iterate
 
 
 def passed(context: typer.Context, *names: str) -> list[str]:
@@ -37,7 +53,7 @@ def show(
     title: str = "",
 ) -> None:
     """Print results as text or JSON, and write them as Markdown and as a page; `parts` takes whether to be brief."""
-    emit(format, lambda: render.text(parts(brief)), document)
+    typer.echo(document() if format == "json" else render.text(parts(brief)))
     if markdown is not None:
         write_file(markdown, render.markdown(parts(False)))
     if report is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -21,6 +22,21 @@ from .clicks import Clicks
 from .models import DLRM, ClickModel, XDeepFM, check_codes
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
+_RATE_CHANGES = 20  # values of a changing learning rate: a GPU captures its step anew for each
+
+
+@dataclass(frozen=True)
+class ClickPlan(Plan):
+    """A plan whose learning rate may fall linearly to a final one."""
+
+    final_rate: float | None = None
+
+    def rate_at(self, progress: float) -> float:
+        """Return the learning rate after a share of the steps: twenty values if it falls."""
+        if self.final_rate is None:
+            return self.learning_rate
+        done = min(int(progress * _RATE_CHANGES), _RATE_CHANGES - 1) / (_RATE_CHANGES - 1)
+        return self.learning_rate + done * (self.final_rate - self.learning_rate)
 
 
 def train_replicas(
@@ -54,7 +70,7 @@ def train_replicas(
     if clicks.label is None:
         raise UncurseError("the clicks have no labels; pass some to train on")
     check_codes(tensor(clicks.codes), clicks.sizes)
-    device, plan = pick_device(device), Plan(**options)
+    device, plan = pick_device(device), ClickPlan(**options)
     places = None
     if rows is not None:
         once = {id(part): tensor(part).to(device=device, dtype=torch.int32) for part in rows}

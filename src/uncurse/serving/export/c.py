@@ -9,7 +9,7 @@ from ...maps import ScoreMap
 from ...maps.program import SCALES, compile_map
 from ...methods.fitted import Fitted, fitted_of
 from ...version import __version__
-from .formulas import link_scores, predictions
+from .python import formulas
 
 
 def to_c(score_map: ScoreMap | Fitted, name: str = "uncurse_predict") -> str:
@@ -41,7 +41,8 @@ def to_c(score_map: ScoreMap | Fitted, name: str = "uncurse_predict") -> str:
     (low, high), guard, count = program.valid, f"{name.upper()}_H", len(program.edges)
     pieces = ", ".join(f"{{{x!r}, {y!r}, {slope!r}}}" for x, y, slope in program.pieces)
     edges = ", ".join(map(repr, program.edges)) or "0.0"
-    before, after = (_statements(formulas) for formulas in (link_scores(program), predictions(program)))
+    lines = ("".join(f"    l = {formula};\n" for formula in part) for part in formulas(program))
+    before, after = (re.sub("(?=min|max)", "f", part) for part in lines)
     return f"""/* Predict from the served score, {SCALES[program.scale]}; NAN for other numbers.
    Made by uncurse {__version__}. */
 #ifndef {guard}
@@ -66,8 +67,3 @@ static inline double {name}(double score)
 
 #endif /* {guard} */
 """
-
-
-def _statements(formulas: list[str]) -> str:
-    lines = "".join(f"    l = {formula};\n" for formula in formulas)
-    return re.sub("(min|max)", r"f\1", lines)

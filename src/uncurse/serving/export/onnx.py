@@ -14,31 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...maps.program import BELOW_ONE, TINY, Program, compile_map
 from ...methods.fitted import Fitted, fitted_of
 from ...version import __version__
 
-_FIRST_OPSET = 9
 _FAR = 709.0  # exp of it is still finite, and the logistic of −it below all that a map returns
-
-
-def map_nodes(
-    program: Program, source: str, target: str, *, elem_type: int, opset: int, transform: bool, prefix: str
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Return nodes and constants that take the tensor `source` to `target`, of the same shape and type.
-
-    With `transform`, from scores of the link to scores of the link; else from scores to predictions. NaN stays NaN, and
-    infinity is no score: check for it where it can be one.
-    """
-    if opset < _FIRST_OPSET:
-        raise UncurseError(f"opset {opset} is too old for a map; convert the model to {_FIRST_OPSET} or later first")
-    graph = _Graph(prefix)
-    served = source if elem_type == TensorProto.DOUBLE else graph.add("Cast", source, to=TensorProto.DOUBLE)
-    made = graph.transform(program, served, served) if transform else graph.predict(program, served)
-    graph.add("Cast", made, made=target, to=elem_type)
-    return graph.nodes, graph.tensors
 
 
 def to_onnx(score_map: ScoreMap | Fitted) -> ModelProto:
@@ -61,7 +42,7 @@ def to_onnx(score_map: ScoreMap | Fitted) -> ModelProto:
     'prediction'
     """
     score_map = fitted_of(score_map).map
-    program, graph = compile_map(score_map), _Graph("uncurse_")
+    program, graph = compile_map(score_map), Graph("uncurse_")
     low, high = program.valid
     # Not Less(score, low) holds for NaN too, but then Less(score, the next above high) does not.
     above = graph.add("Not", graph.add("Less", "score", graph.constant(low)))
@@ -80,8 +61,11 @@ def to_onnx(score_map: ScoreMap | Fitted) -> ModelProto:
     )
 
 
-class _Graph:
-    """Nodes and constants as they come; `add` and `constant` return the name of what they made."""
+class Graph:
+    """Nodes and constants as they come; methods return the name of what they made.
+
+    NaN stays NaN, and infinity is no score: check for it where it can be one.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.nodes: list[NodeProto] = []
@@ -89,25 +73,25 @@ class _Graph:
         self._prefix = prefix
 
     def add(self, kind: str, *inputs: str, made: str = "", **attributes: Any) -> str:
+        """Add a node, whose output is `made` or has a name of its own."""
         name = f"{self._prefix}{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [made or name], name=name, **attributes))
         return made or name
 
     def constant(self, value: ArrayLike, dtype: type[np.generic] = np.float64) -> str:
+        """Add numbers."""
         name = f"{self._prefix}constant_{len(self.tensors)}"
         self.tensors.append(numpy_helper.from_array(np.asarray(value, dtype=dtype), name))
         return name
 
     def predict(self, program: Program, score: str) -> str:
         """Take scores to predictions."""
-        l = score
-        if program.scale == "logit" and program.link != "logistic":
-            l = self._logistic(l)
-        if program.link != "identity" and (program.scale, program.link) != ("logit", "logistic"):
-            l = self._log_odds(l) if program.link == "logistic" else self.add("Log", self._at_least(l, TINY))
+        l, (before, after) = score, program.steps
+        for step in before:
+            l = getattr(self, f"_{step}")(l)
         l = self.transform(program, l, score)
-        if program.link != "identity":
-            l = self._logistic(l) if program.link == "logistic" else self.add("Exp", l)
+        for step in after:
+            l = getattr(self, f"_{step}")(l)
         if program.bounds is None:
             return l
         return self.add("Min", self._at_least(l, program.bounds[0]), self.constant(program.bounds[1]))
@@ -127,12 +111,18 @@ class _Graph:
     def _at_least(self, l: str, low: float) -> str:
         return self.add("Max", l, self.constant(low))
 
+    def _exp(self, l: str) -> str:
+        return self.add("Exp", l)
+
+    def _log(self, l: str) -> str:
+        return self.add("Log", self._at_least(l, TINY))
+
     def _logistic(self, l: str) -> str:
         # Not Sigmoid: ONNX Runtime's is a 1 less something, which has no lower tail.
         far = self.add("Exp", self.add("Min", self.add("Neg", l), self.constant(_FAR)))
         return self.add("Reciprocal", self.add("Add", far, self.constant(1.0)))
 
-    def _log_odds(self, p: str) -> str:
+    def _logit(self, p: str) -> str:
         rest = self._at_least(self.add("Sub", self.constant(1.0), p), 1.0 - BELOW_ONE)
         return self.add("Sub", self.add("Log", self._at_least(p, TINY)), self.add("Log", rest))
 

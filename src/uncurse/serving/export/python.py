@@ -7,11 +7,17 @@ import keyword
 
 from ...errors import UncurseError
 from ...maps import ScoreMap, Segmented
-from ...maps.program import SCALES, Program, compile_map
+from ...maps.program import BELOW_ONE, MOST_EXP, SCALES, TINY, Program, compile_map
 from ...methods.fitted import Fitted, fitted_of
 from ...version import __version__
-from .formulas import link_scores, predictions
 
+# The steps of a program for one score l, in the syntax that Python and C share; each is the next l.
+_FORMULAS = {
+    "logistic": ["1.0 / (1.0 + exp(min(-l, 709.0)))"],  # exp of 709 is still finite
+    "logit": [f"min(max(l, {TINY!r}), {BELOW_ONE!r})", "log(l) - log1p(-l)"],
+    "log": [f"log(max(l, {TINY!r}))"],
+    "exp": [f"exp(min(l, {MOST_EXP!r}))"],
+}
 _MODULE = """\"\"\"Predict from the served score, {scale}. Made by uncurse {version}.\"\"\"
 
 import bisect
@@ -79,12 +85,18 @@ def to_python(score_map: ScoreMap | Fitted, name: str = "predict") -> str:
 
 
 def _function(program: Program) -> str:
-    """Write the function of maps of one link."""
-    steps = [*link_scores(program), "y + slope * (l - x)", *predictions(program)]
+    before, after = formulas(program)
+    steps = [*before, "y + slope * (l - x)", *after]
     lines = [f"def _{program.link}(l, x, y, slope):", *(f"    l = {step}" for step in steps), "    return l"]
     return "\n\n" + "\n".join(lines) + "\n"
 
 
+def formulas(program: Program) -> tuple[list[str], list[str]]:
+    """Return expressions that take a score to the score of the link, and from there to the prediction."""
+    before, after = ([one for step in part for one in _FORMULAS[step]] for part in program.steps)
+    clip = [] if program.bounds is None else [f"min(max(l, {program.bounds[0]!r}), {program.bounds[1]!r})"]
+    return before, after + clip
+
+
 def _numbers(program: Program) -> str:
-    """Write the function, the edges and the pieces of a map."""
     return f"(_{program.link}, {program.edges!r}, {program.pieces!r})"

@@ -117,7 +117,6 @@ CASE WHEN "p"<0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
 
 
 def _prediction(score_map: ScoreMap, column: str, form: _Dialect) -> str:
-    """Write the prediction where the score is one."""
     program = compile_map(score_map)
     # A row may lie exactly on the edge of a step. Curves are continuous, so twelve digits of an edge do.
     exact = isinstance(score_map, Steps)

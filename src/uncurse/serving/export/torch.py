@@ -12,6 +12,13 @@ from ...maps import ScoreMap
 from ...maps.program import BELOW_ONE, TINY, compile_map
 from ...methods.fitted import Fitted, fitted_of
 
+_STEPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "logistic": torch.sigmoid,
+    "logit": lambda p: torch.logit(p.clamp(TINY, BELOW_ONE)),
+    "log": lambda value: value.clamp(TINY).log(),
+    "exp": torch.exp,
+}
+
 
 class MapModule(nn.Module):
     """A map as a module: from scores of any shape to predictions of the same dtype; NaN for what is no score.
@@ -57,14 +64,13 @@ class MapModule(nn.Module):
         served = torch.where(is_score, served, 0.5)
         piece = torch.bucketize(served, self.get_buffer("edges"), right=True)
         x, y, slope = self.get_buffer("pieces")[piece].unbind(-1)
-        l = torch.sigmoid(served) if program.scale == "logit" and program.link != "logistic" else served
-        if program.link == "log":
-            l = l.clamp(TINY).log()
-        elif program.link == "logistic" and program.scale == "probability":
-            l = torch.logit(l.clamp(TINY, BELOW_ONE))
+        before, after = program.steps
+        l = served
+        for step in before:
+            l = _STEPS[step](l)
         l = y + slope * (l - x)
-        if program.link != "identity":
-            l = torch.sigmoid(l) if program.link == "logistic" else torch.exp(l)
+        for step in after:
+            l = _STEPS[step](l)
         if program.bounds is not None:
             l = l.clamp(*program.bounds)
         l = torch.where(is_score, l, torch.nan)

@@ -2,23 +2,29 @@
 
 To add a family, write a file with `fold_model(score_map, model)`, which yields folded copies, the likeliest first;
 `scorers(model)`, the ways to score with it; and `rows_for(model)`, blocks of rows to compare on. List it in
-`_FAMILIES`. If its models are saved in files, tell these apart in `files.family`, and add `read(path)` and
+`_FAMILIES`. If its models are saved in files, tell these apart in `family`, and add `read(path)` and
 `write(model, source, target)`.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from ... import documents
 from ...errors import UncurseError
-from ...methods.fitted import fitted_of
+from ...maps import ScoreMap
+from ...methods.fitted import Fitted, fitted_of
 from ...optional import needing
 from .common import ELSEWHERE, calling_library, check_fold, refused
 
 # Libraries, and files of this package. The first match counts: estimators of LightGBM are also of scikit-learn.
 _FAMILIES = ("torch", "onnx", "lightgbm", "xgboost", "catboost", "sklearn")
 _OPTIONS = {"layer": "torch", "output": "onnx"}  # the family that takes each
+
+_STARTS = {b"tree\n": "lightgbm", b"tree\r\n": "lightgbm", b"CBM1": "catboost", b"PK\x03\x04": "torch"}
 
 
 def fold(
@@ -65,11 +71,11 @@ def fold(
     score_map = fitted_of(score_map).map
     if model is None:
         raise UncurseError("there is no model to fold into; pass one")
-    family, what = _family(model), f"this {type(model).__name__}"
-    options = options_for(family, layer=layer, output=output)
-    if family is None:
+    kind, what = _family(model), f"this {type(model).__name__}"
+    options = options_for(kind, layer=layer, output=output)
+    if kind is None:
         raise refused(f"{what} is no model that can be folded")
-    module, error = load_family(family), None
+    module, error = load_family(kind), None
     with calling_library(f"{what} cannot be folded", f"pass a fitted model that ends in one sum, or {ELSEWHERE}"):
         blocks = module.rows_for(model) if X is None else [X]
         for folded in module.fold_model(score_map, model, **options):
@@ -108,4 +114,76 @@ def _family(model: Any) -> str | None:
     return next((family for family in _FAMILIES if family in libraries), None)
 
 
-__all__ = ["fold"]
+# ---------------------------------------------------------------------------- saved models, told apart by content
+
+
+def family(path: str | os.PathLike[str]) -> str:
+    """Return the family of the model in a file, by its first bytes."""
+    try:
+        with Path(path).open("rb") as stream:
+            head = stream.read(4_096)
+    except OSError as error:
+        raise UncurseError(f"cannot read {path}: {error.strerror}") from None
+    kind = next((kind for start, kind in _STARTS.items() if head.startswith(start)), None)
+    if kind is not None:
+        return kind
+    if head[:1] == b"{":
+        return "xgboost" if b"learner" in head else "catboost"
+    if head[8:9] == b"{":  # safetensors: the size of the header is before it
+        return "torch"
+    if head[:1] == b"\x08":
+        return "onnx"
+    known = "LightGBM text, XGBoost JSON or UBJSON, CatBoost cbm or JSON, ONNX, safetensors, and torch state dicts"
+    raise UncurseError(
+        f"{path} is no model file that is known ({known}). A pickle would run what is in it: fold the model in Python "
+        "with uncurse.fold instead"
+    )
+
+
+def fold_file(
+    score_map: ScoreMap | Fitted,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    X: Any = None,
+    layer: str | None = None,
+    output: str | None = None,
+) -> str:
+    """Fold a map into a saved model and save the result; if that fails, nothing is written.
+
+    Parameters
+    ----------
+    score_map : ScoreMap or Fitted
+        As for `fold`.
+    source, target : path
+        The model and the folded model, in the same format.
+    X : array, or dict of arrays, optional
+        Rows to compare the models on, as for `fold`; not for torch weights, which cannot be run.
+    layer : str, optional
+        Name of the last linear layer; torch weights need it.
+    output : str, optional
+        Name of the score, if an ONNX model has several outputs.
+
+    Returns
+    -------
+    str
+        The family of the model.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from uncurse import Affine
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> torch.save(torch.nn.Sequential(torch.nn.Linear(3, 1)).state_dict(), folder / "model.pt")
+    >>> fold_file(Affine(0.8, -0.1), folder / "model.pt", folder / "folded.pt", layer="0")
+    'torch'
+    """
+    kind = family(source)
+    module = load_family(kind)
+    folded = fold(fitted_of(score_map).map, module.read(Path(source)), X=X, layer=layer, output=output)
+    try:
+        with documents.replacing(target) as temporary:
+            module.write(folded, Path(source), temporary)
+    except OSError as error:
+        raise UncurseError(f"cannot write {target}: {error.strerror}") from None
+    return kind

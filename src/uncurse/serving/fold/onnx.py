@@ -17,7 +17,7 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...maps import Affine, ScoreMap
 from ...maps.program import compile_map
-from ..export.onnx import map_nodes
+from ..export.onnx import Graph
 from .common import Scorer, calling_library, columns_of, draw_rows, line_of
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -29,6 +29,7 @@ _PASSED = (*_MOVES, "ZipMap", "Normalizer", "Cast")
 _LAYERS = ("Gemm", "MatMul", "Add", "Sub", "Sum", "ReduceSum", "BatchNormalization")
 _SUMS = (*_LAYERS, "LinearRegressor", "TreeEnsembleRegressor")
 _NUMBERS = (*_FLOATS, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
+_FIRST_OPSET = 9  # of the operators of a map
 _ROWS = 50
 
 
@@ -65,24 +66,22 @@ def _insert(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str, 
     if kind not in _FLOATS:
         found = TensorProto.DataType.Name(kind)
         raise UncurseError(f"the score of this ONNX model is {found}, too coarse to keep the order; use float32")
+    opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    if opset < _FIRST_OPSET:
+        raise UncurseError(f"opset {opset} is too old for a map; convert the model to {_FIRST_OPSET} or later first")
     prefix = f"uncurse_{len(graph.node)}_"  # a fold adds nodes, so another has another prefix
     source, target = (tensor, f"{prefix}mapped") if before else (f"{prefix}score", tensor)
     if before:
         node.input[0] = target
     else:
         node.output[0] = source  # whoever reads the score now reads the mapped one
-    nodes, tensors = map_nodes(
-        compile_map(score_map),
-        source,
-        target,
-        elem_type=kind,
-        opset=next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx")),
-        transform=on_link_scores,
-        prefix=prefix,
-    )
+    made, program = Graph(prefix), compile_map(score_map)
+    served = source if kind == TensorProto.DOUBLE else made.add("Cast", source, to=TensorProto.DOUBLE)
+    mapped = made.transform(program, served, served) if on_link_scores else made.predict(program, served)
+    made.add("Cast", mapped, made=target, to=kind)
     place = max((i for i, one in enumerate(graph.node) if source in one.output), default=-1) + 1
-    constants = [helper.make_node("Constant", [], [one.name], value=one) for one in tensors]
-    for one in reversed([*constants, *nodes]):
+    constants = [helper.make_node("Constant", [], [one.name], value=one) for one in made.tensors]
+    for one in reversed([*constants, *made.nodes]):
         graph.node.insert(place, one)
 
 
@@ -238,7 +237,6 @@ def _path(graph: GraphProto, name: str) -> list[NodeProto]:
 
 
 def _score_name(graph: GraphProto, output: str | None) -> str:
-    """Return the name of the output that is the score."""
     names = [one.name for one in graph.output]
     if output is not None and output not in names:
         raise UncurseError(f"output={output!r} is no output of this model; there are: {', '.join(names)}")

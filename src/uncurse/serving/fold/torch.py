@@ -58,7 +58,6 @@ def _holds_line(weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _fold_layer(weight: Tensor, bias: Tensor, slope: float, intercept: float) -> None:
-    """Fold a line into the numbers of a layer, in place."""
     with torch.no_grad():
         weight.copy_(weight.double() * slope)
         bias.copy_(bias.double() * slope + intercept)

@@ -31,7 +31,23 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
     """Fold a map into a Booster, or into a copy of an estimator that holds one."""
     booster = _booster(model)
     document = json.loads(booster.save_raw("json"))
-    _fold_document(score_map, document)
+    learner = document["learner"]
+    link = _LINKS.get(learner["objective"]["name"])
+    slope, intercept = line_of(score_map, link)
+    base = float(np.float32(learner["learner_model_param"]["base_score"].strip("[]").split(",")[0]))
+    if link is not None:
+        base = float(get_link(link).inverse(np.array(base)))
+    shift, sums = slope * base + intercept - base, learner["gradient_booster"]
+    if sums["name"] == "gblinear":
+        weights = sums["model"]["weights"]  # the last one is the bias
+        sums["model"]["weights"] = _scaled(weights, slope, shift * (np.arange(len(weights)) == len(weights) - 1))
+    elif sums["name"] == "dart":
+        shift /= sums["weight_drop"][0]
+    for tree in _trees(document):
+        leaf = np.asarray(tree["left_children"]) == -1
+        tree["split_conditions"] = _scaled(tree["split_conditions"], np.where(leaf, slope, 1.0), leaf * shift)
+        tree["base_weights"] = _scaled(tree["base_weights"], slope, 0.0)
+        shift = 0.0  # the first tree has it
     threads = json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]
     folded = xgboost.Booster({"nthread": threads})
     folded.load_model(bytearray(json.dumps(document).encode()))
@@ -40,29 +56,6 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
 
 def _booster(model: Any) -> Any:
     return model if isinstance(model, xgboost.Booster) else model.get_booster()
-
-
-def _fold_document(score_map: ScoreMap, document: dict[str, Any]) -> None:
-    """Fold a map into the document of a model, in place."""
-    learner = document["learner"]
-    link = _LINKS.get(learner["objective"]["name"])
-    slope, intercept = line_of(score_map, link)
-    base = float(np.float32(learner["learner_model_param"]["base_score"].strip("[]").split(",")[0]))
-    if link is not None:
-        base = float(get_link(link).inverse(np.array(base)))
-    shift = slope * base + intercept - base
-    booster = learner["gradient_booster"]
-    if booster["name"] == "gblinear":
-        weights = booster["model"]["weights"]  # the last one is the bias
-        booster["model"]["weights"] = _scaled(weights, slope, shift * (np.arange(len(weights)) == len(weights) - 1))
-        return
-    if booster["name"] == "dart":
-        shift /= booster["weight_drop"][0]
-    for tree in _trees(document):
-        leaf = np.asarray(tree["left_children"]) == -1
-        tree["split_conditions"] = _scaled(tree["split_conditions"], np.where(leaf, slope, 1.0), leaf * shift)
-        tree["base_weights"] = _scaled(tree["base_weights"], slope, 0.0)
-        shift = 0.0  # the first tree has it
 
 
 def _trees(document: dict[str, Any]) -> Any:
