@@ -39,6 +39,9 @@ class Evidence(Document):
     as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
 
     def __post_init__(self) -> None:
+        for count in (self.moments.n_replicas, 0 if self.replicas is None else self.replicas.n_columns):
+            if count not in (0, len(self.spec.scores)):
+                raise UncurseError(f"these are sums of {count} columns, not of {', '.join(self.spec.scores)}")
         if self.as_of is not None:
             object.__setattr__(self, "as_of", utc_time(self.as_of))
 
@@ -164,36 +167,6 @@ class Evidence(Document):
             for name, part in segments.items()
         }
         return replace(self, segments=parts)
-
-    def _to_dict(self) -> dict[str, Any]:
-        return {
-            "spec": self.spec.to_dict(),
-            "sources": list(self.sources),
-            "as_of": self.as_of,
-            "moments": self.moments.to_dict(),
-            "served": None if self.served is None else self.served.to_dict(),
-            "replicas": None if self.replicas is None else self.replicas.to_dict(),
-            "segments": {name: part.to_dict() for name, part in self.segments.items()},
-        }
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> Evidence:
-        served, replicas = (
-            None if content[name] is None else Histogram.from_dict(content[name]) for name in ("served", "replicas")
-        )
-        evidence = cls(
-            LogSpec.from_dict(content["spec"]),
-            Moments.from_dict(content["moments"]),
-            served,
-            replicas,
-            {str(name): cls.from_dict(part) for name, part in content["segments"].items()},
-            tuple(map(str, content["sources"])),
-            content["as_of"],
-        )
-        count = len(evidence.spec.scores)
-        if evidence.moments.n_replicas not in (count, 0) or (replicas and replicas.n_columns not in (count, 0)):
-            raise ValueError("its sums do not fit its columns")
-        return evidence
 
 
 def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:

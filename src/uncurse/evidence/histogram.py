@@ -223,7 +223,8 @@ class Histogram(PlainData):
     def __repr__(self) -> str:
         return f"Histogram of {self.rows:,} rows and {self.n_columns} columns in {len(self):,} cells"
 
-    def _to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
         weighted = not np.array_equal(self.weight, self.weight_squares)
         axes = min(self.n_columns, 3)
         return {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ class Fitted(Results):
         if self.record is not None:
             content["record"] = self.record.to_dict()
         if self.errors is not None:
-            content["errors"] = asdict(self.errors)
+            content["errors"] = documents.plain(self.errors)
         return content
 
     def to_json(self) -> str:
@@ -212,15 +212,10 @@ def load(path: str | os.PathLike[str]) -> Fitted:
         return Fitted(
             score_map,
             None if record is None else FitRecord.from_dict(record),
-            None if errors is None else _errors(errors),
+            None if errors is None else documents.from_fields(ErrorTable, errors),
         )
     except (UncurseError, KeyError, TypeError, ValueError) as error:
         raise UncurseError(f"the record of {path}: {error}; fit the map again") from None
-
-
-def _errors(content: Mapping[str, Any]) -> ErrorTable:
-    columns = {name: tuple(map(float, content[name])) for name in ("alphas", "error", "standard_error", "level_error")}
-    return ErrorTable(**columns, freedom=int(content["freedom"]))
 
 
 def fitted_of(source: Any) -> Fitted:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -228,28 +228,3 @@ class FitRecord(documents.PlainData):
     def logit_offset(self) -> float:
         """Logarithm of the negative-sampling rate, by which logits of evidence exceed those that the map takes."""
         return logit_offset(self.negative_sampling_rate)
-
-    def _to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        values = dict(content)
-        values["pool"] = _data(values["pool"])
-        values["labeled"] = None if values["labeled"] is None else _data(values["labeled"])
-        values["segments"] = {name: SegmentRecord(**one) for name, one in values["segments"].items()}
-        values["refreshes"] = tuple(_refresh(one) for one in values["refreshes"])
-        return cls(**values)
-
-
-def _data(content: Mapping[str, Any]) -> DataRecord:
-    scores = content["scores"]
-    return DataRecord(**{**_tuples(content), "scores": None if scores is None else ScoreSummary(**_tuples(scores))})
-
-
-def _refresh(content: Mapping[str, Any]) -> RefreshRecord:
-    return RefreshRecord(**{**_tuples(content), "changes": tuple(TopChange(**one) for one in content["changes"])})
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.decay import check_time
@@ -101,9 +102,7 @@ class Verdict:
         -------
         dict
         """
-        content = asdict(self)
-        del content["state"]
-        return content
+        return {name: plain(value) for name, value in vars(self).items() if name != "state"}
 
 
 def monitor(
