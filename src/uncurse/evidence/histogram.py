@@ -24,11 +24,13 @@ from ..documents import PlainData
 from ..errors import UncurseError
 from ..threads import chunks
 from ..validation import check_labels, check_scores, check_weights
-from .decay import NEGLIGIBLE
 
 Keys = NDArray[np.int64]
 Rows = tuple[Float, NDArray[Any] | None, Array | None]  # logits (n, S), labels and weights
 
+#: Cells with a smaller share of the weight are dropped when weights decay: a file that decays every day for years then
+#: stays small, and no result changes by more than rounding.
+NEGLIGIBLE = 1e-15
 #: The grid is made coarser until at most this many cells are filled: 1/32 of a logit for 10 million rows of 2 replicas.
 MAX_CELLS = 1 << 15
 FINEST = 2.0**-14  # width of cells at level 0: three coordinates of 21 bits fit into one 64-bit key

@@ -15,10 +15,10 @@ from .._types import Array
 from ..documents import Document
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..evidence.decay import check_time
 from ..evidence.evidence import served_of
 from ..maps import ScoreMap, Segmented
 from ..maps.combined import predicted_cells
+from ..validation import check_time
 from .sequential import LabelSums, total
 
 # Edges of the ranges of predictions in which calibration is reported.

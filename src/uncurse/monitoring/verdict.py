@@ -14,11 +14,10 @@ import numpy as np
 from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..evidence.decay import check_time
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, Method, fitted_of
 from ..methods.refresh import check_fits
-from ..validation import check_number
+from ..validation import check_number, check_time
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import (
     ALARM,
