@@ -242,9 +242,9 @@ def test_a_pool_is_an_array_or_evidence():
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        (NAMED, {"scale": "probability"}, "scale is logit in the pool, not probability"),
-        (NAMED, {"link": "log"}, "link is logistic"),
-        (NAMED, {"negative_sampling_rate": 0.5}, "negative_sampling_rate is None"),
+        (NAMED, {"scale": "probability"}, "scale in the pool: logit, not probability"),
+        (NAMED, {"link": "log"}, "link in the pool: logistic"),
+        (NAMED, {"negative_sampling_rate": 0.5}, "negative_sampling_rate in the pool: None"),
         (LogSpec(("s", "t"), top_k=TopK("auction", 2)), {}, "top 2 of each auction"),
         (NAMED, {"segments": ["a"] * 500}, "segments"),
         (NAMED, {"sample_weight": [1.0] * 500}, "sample_weight"),
@@ -290,9 +290,12 @@ SCORES, Y, _ = arrays()
         ((SCORES[:3], [1, 1, 1]), "no negatives"),
         (from_arrays(SCORES[:3], [1, 1, 1], spec=NAMED), "no negatives"),
         (from_arrays(SCORES, spec=NAMED), "no labels"),
-        (from_arrays(SCORES, Y, spec=LogSpec(("t", "s"))), "scores is t, s"),
-        (from_arrays(SCORES, Y, spec=LogSpec(("s", "t"), link="log")), "link is log "),
-        (from_arrays(SCORES, Y, spec=LogSpec(("s", "t"), negative_sampling_rate=0.5)), "negative_sampling_rate is 0.5"),
+        (from_arrays(SCORES, Y, spec=LogSpec(("t", "s"))), "scores in the labeled rows: t, s"),
+        (from_arrays(SCORES, Y, spec=LogSpec(("s", "t"), link="log")), "link in the labeled rows: log,"),
+        (
+            from_arrays(SCORES, Y, spec=LogSpec(("s", "t"), negative_sampling_rate=0.5)),
+            "negative_sampling_rate in the labeled rows: 0.5",
+        ),
     ],
 )
 def test_invalid_labeled_rows_are_refused(labeled, message):

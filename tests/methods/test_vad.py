@@ -640,9 +640,9 @@ def with_value(value):
         (np.ma.masked_array(GOOD, np.abs(GOOD) > 3.5), {}, "masked"),
         (Moments().update(GOOD), {}, "pool"),
         (Evidence(LogSpec(("a", "b")), Moments()), {}, "no rows"),
-        (evidence_of(GOOD, link="identity"), {}, "link='identity'"),
-        (evidence_of(expit(GOOD), scale="probability"), {}, "scale='probability'"),
-        (evidence_of(GOOD, negative_sampling_rate=0.1), {}, r"negative_sampling_rate=0\.1"),
+        (evidence_of(GOOD, link="identity"), {}, "link in the pool: identity"),
+        (evidence_of(expit(GOOD), scale="probability"), {}, "scale in the pool: probability"),
+        (evidence_of(GOOD, negative_sampling_rate=0.1), {}, "negative_sampling_rate in the pool"),
         (evidence_of(GOOD, top_k=TopK("auction", 3)), {}, "top 3 of each auction"),
         (evidence_of(GOOD, histograms=False), {"shape": "monotone"}, "histograms=True"),
     ],
@@ -708,8 +708,12 @@ PLATT = {"calibrator": "platt"}
         (PLATT, {"labeled": []}, "labeled must be"),
         (PLATT, {"labeled": (SCORES, None)}, "labeled must be"),
         (PLATT, {"labeled": evidence_of(SCORES)}, "no labels"),
-        (PLATT, {"labeled": evidence_of(SCORES, LABELS, negative_sampling_rate=0.5)}, r"negative_sampling_rate=0\.5"),
-        (PLATT, {"labeled": evidence_of(SCORES, LABELS, link="identity")}, "link='identity'"),
+        (
+            PLATT,
+            {"labeled": evidence_of(SCORES, LABELS, negative_sampling_rate=0.5)},
+            "negative_sampling_rate in the labeled rows",
+        ),
+        (PLATT, {"labeled": evidence_of(SCORES, LABELS, link="identity")}, "link in the labeled rows"),
         ({}, {"segments": ["a"]}, r"segments has shape \(1,\)"),
         ({}, {"segments": np.array(["a", None] * 100, dtype=object)}, "segments"),
         ({}, {"sample_weight": [1.0]}, r"sample_weight has shape \(1,\)"),
@@ -733,7 +737,7 @@ def test_what_evidence_cannot_do_is_refused():
     with pytest.raises(UncurseError, match="recenter=False"):
         make(calibrator="platt", recenter=False).fit(evidence_of(GOOD, histograms=False), labeled=(SCORES, LABELS))
     labeled = from_arrays(SCORES, LABELS, spec=LogSpec(("column 1", "column 0")))
-    with pytest.raises(UncurseError, match="scores="):
+    with pytest.raises(UncurseError, match="scores in the labeled rows"):
         make(calibrator="platt").fit(evidence_of(GOOD), labeled=labeled)
 
 

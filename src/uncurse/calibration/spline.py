@@ -8,6 +8,7 @@ projection, which is never a line, and whose residual variance is estimated beca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,7 @@ def fit_smooth(
     *,
     scatter: bool | Array = False,
     slope: tuple[float, float] | None = None,
-    offset: SmoothCurve | None = None,
+    offset: Callable[[Array], Array] | None = None,
 ) -> SmoothCurve:
     """Fit the log odds of labels as a smooth curve of ascending scores, from weights and label sums in effective rows.
 

@@ -44,7 +44,7 @@ def add_rows(evidence: Evidence, scores: Float, labels: NDArray[Any] | None, wei
     as_given = spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset
     for rows in chunks(len(scores), len(scores) if as_given else _CHUNK):
         own = scores[rows]
-        linked, logits = (own, own) if as_given else _converted(own.astype(np.float64, copy=False), spec)
+        linked, logits = (own, own) if as_given else converted(own.astype(np.float64, copy=False), spec)
         y, w = (None if column is None else column[rows] for column in (labels, weights))
         evidence.moments.add(linked, w)
         if evidence.served is not None:
@@ -53,7 +53,7 @@ def add_rows(evidence: Evidence, scores: Float, labels: NDArray[Any] | None, wei
             evidence.replicas.add(logits, y, w)
 
 
-def _converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
+def converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
     """Return scores of the link, and logits of the served model: the one place where scores are converted."""
     if spec.scale == "value":
         if spec.link == "log" and scores.min() <= 0:
@@ -141,7 +141,7 @@ def _sums(
 def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
     """Return replicas of at most `most` rows of an array."""
     rows = scores[:: -(-len(scores) // most)].astype(np.float64)
-    return ReplicaTable.of_rows(_converted(rows, spec)[1])
+    return ReplicaTable.of_rows(converted(rows, spec)[1])
 
 
 def column_names(count: int) -> tuple[str, ...]:
@@ -217,4 +217,4 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
         actual = getattr(evidence.spec, name)
         if wanted != actual:
             shown = [", ".join(value) if isinstance(value, tuple) else value for value in (actual, wanted)]
-            raise UncurseError(f"{name} is {shown[0]} in the {role}, not {shown[1]}; use the same {name}")
+            raise UncurseError(f"{name} in the {role}: {shown[0]}, not {shown[1]}; use the same {name}")

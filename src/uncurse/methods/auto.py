@@ -9,18 +9,20 @@ from numpy.typing import ArrayLike
 
 from .._types import Array
 from ..calibration.logistic import marginal_likelihood
+from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, outlier_fences
 from ..links import logistic
 from ..maps import Affine, ScoreMap, Segmented
 from ..threads import one_blas_thread
-from ..validation import warn_user
+from ..validation import check_numbers, warn_user
 from .fitted import Solution, check_labels_from, on_scores
 from .label_free import Average, LabelFree, Monotone, OneLambda, average_maps, label_free_estimate, lines_of
 from .noise import ReplicaKind, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
 from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
+from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
 from .truth import TruthModel
 
@@ -83,6 +85,9 @@ class Auto(ReplicaMethod):
         labels_from: str | None = None,
         segments: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        request: ArrayLike | None = None,
+        top_k: int = 1,
+        value: ArrayLike | None = None,
     ) -> Auto:
         """Fit to a sample of the candidate pool and, optionally, to labeled rows.
 
@@ -98,6 +103,13 @@ class Auto(ReplicaMethod):
             Segment of each pool row.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
+        request : array-like of shape (n,), optional
+            Request of each pool row. The map is then fitted to the rows that win their requests, which need other
+            corrections than the top share of all rows; intervals refer to the winners too. Pass all candidates.
+        top_k : int, default=1
+            Number of winners of a request.
+        value : array-like of shape (n,), optional
+            Value of each pool row, such as its bid, if requests are won by value × probability.
 
         Returns
         -------
@@ -105,9 +117,21 @@ class Auto(ReplicaMethod):
             Itself. If fitting fails, the previous fit is kept.
         """
         origin = check_labels_from(labeled, labels_from)
+        if request is None and (value is not None or top_k != 1):
+            raise UncurseError("top_k and value select within requests; pass request, the request of each pool row")
+        if request is not None and (segments is not None or sample_weight is not None or isinstance(pool, Evidence)):
+            raise UncurseError("request needs the rows of the pool, without segments and weights; leave those out")
         evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
         with one_blas_thread():
-            self.fitted_ = fit_auto(evidence, rows, replicas=self.replicas, labels_from=origin).fitted()
+            if request is None:
+                solution = fit_auto(evidence, rows, replicas=self.replicas, labels_from=origin)
+            else:
+                requests = Requests.of(request, evidence.rows, top_k, value)
+                scores = check_numbers(pool, "pool")  # type: ignore[arg-type]
+                solution = fit_requests(
+                    scores, evidence.spec, requests, rows, replicas=self.replicas, labels_from=origin
+                )
+            self.fitted_ = solution.fitted()
         return self
 
 

@@ -63,7 +63,8 @@ class Results:
         ----------
         alphas : sequence of two floats, optional
             Smallest and largest selected share. By default 1% and 10% of the pool; if the labeled rows are winners of
-            the served score, 10% and all of these rows.
+            the served score, 10% and all of these rows; if the map was fitted to the winners of requests, 10% and all
+            of the winners.
 
         Returns
         -------
@@ -72,9 +73,10 @@ class Results:
             shares.
         """
         score_map, record, top = self._result().map, self._result().record, np.zeros(len(TOP_SHARES))
-        winners = alphas is None and record is not None and record.labels_from == "winners"
+        by_request = record is not None and record.top_k is not None
+        winners = record is not None and (by_request or (alphas is None and record.labels_from == "winners"))
         if not isinstance(score_map, Affine | Segmented):
-            rows = None if record is None else (record.labeled if winners else record.pool)
+            rows = None if record is None else (record.labeled if winners and not by_request else record.pool)
             if record is None or rows is None or (rows.scores is None and record.center is None):
                 raise UncurseError("a line needs the distribution of the scores, which this map was saved without")
             if rows.scores is not None:

@@ -83,6 +83,10 @@ class ReplicaKind:
         """Return a table with the served score in column 0, from the columns of the log."""
         return columns
 
+    def slope(self, covariance: Array) -> float:
+        """Return the slope of the true score of the other columns on that of the served column."""
+        return 1.0
+
     def noise(self, spread: Spread) -> Any:
         """Return the noise variance V of the served score: the one formula of this kind."""
         raise NotImplementedError
@@ -238,6 +242,12 @@ class Snapshots(Seeds):
     if_noise_is_hidden = (
         "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
     )
+
+    def slope(self, covariance: Array) -> float:
+        """Return the slope of the snapshots."""
+        served, gap, _, slope, size = _spread(covariance)
+        both = (1 + slope) * served
+        return float(_deming_slope(served, both, gap + 2 * both - served, size))
 
     def table(self, columns: ReplicaTable) -> ReplicaTable:
         """Return a table in which the snapshots have the level and the slope of the served score."""

@@ -204,6 +204,7 @@ class FitRecord(documents.PlainData):
     curvature: bool = False
     shape: str = "straight"
     segment: str | None = None  # column of segments of a log
+    top_k: int | None = None  # rows kept per request, if the map is fitted to the winners of requests
     half_life: float | None = None  # number of evidence files after which a row counts half
     lambda_: float | None = None  # estimates of `VAD`
     standard_error: float | None = None

@@ -12,7 +12,7 @@ with lower true scores, a high served score owes more to luck. Replicas show by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -452,7 +452,10 @@ def fit_scaling(labeled: TruthModel) -> tuple[float, float]:
 
 
 def fit_labels(
-    table: ReplicaTable, score: Array, slope: tuple[float, float] = _SLOPE, offset: SmoothCurve | None = None
+    table: ReplicaTable,
+    score: Array,
+    slope: tuple[float, float] = _SLOPE,
+    offset: Callable[[Array], Array] | None = None,
 ) -> SmoothCurve:
     """Fit the curve of the labels over a score; few labels do not determine its slope, which has a prior."""
     order = np.argsort(score, kind="stable")
