@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._types import Array, Float
 from ..calibration.logistic import marginal_likelihood
-from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, make_basis, monotone_curve
+from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.evidence import served_of
@@ -440,7 +440,7 @@ def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | Non
     if not spread > 0:
         return None
     knots = distinct_knots(_LEVELS, (z - center) / spread, weight)
-    return make_basis(knots) if len(knots) >= MIN_KNOTS else None
+    return Basis(knots) if len(knots) >= MIN_KNOTS else None
 
 
 def _inside(z: Array, weight: Array) -> NDArray[np.bool_]:

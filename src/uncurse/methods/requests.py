@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
-from ..calibration.spline import Basis, SmoothCurve, make_basis, monotone_curve
+from ..calibration.spline import Basis, SmoothCurve, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.from_arrays import converted, from_arrays
@@ -167,7 +167,7 @@ def _luck(looks: _Looks, won: Array, k: int) -> _Luck:
     knots = np.unique(np.quantile(z, _KNOTS))
     if len(z) < _MIN_WINNERS or len(knots) < len(_KNOTS):
         raise UncurseError(f"the requests have {len(z)} winners that differ; pass {_MIN_WINNERS} or more")
-    basis = make_basis(knots)
+    basis = Basis(knots)
     features = basis(z)
     gram, moment = features @ features.T, features @ gap
     line = np.linalg.lstsq(features[:2].T, gap, rcond=None)[0]
