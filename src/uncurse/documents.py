@@ -133,7 +133,7 @@ def plain(value: Any) -> Any:
         return [plain(part) for part in value]
     if isinstance(value, Mapping):
         return {name: plain(part) for name, part in value.items()}
-    if isinstance(value, PlainData):
+    if hasattr(value, "to_dict"):
         return value.to_dict()
     return plain(vars(value)) if is_dataclass(value) else value
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._types import Array, Float
 from ..calibration.logistic import marginal_likelihood
@@ -320,7 +319,7 @@ _SUPPORTED = 0.75  # three to one: probability from which a part is called suppo
 # so few knots are enough.
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a limit of memory and time, not of precision
-_FENCE = 3.0  # see `_inside`
+_FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median
 
 PARTS = ("nothing", "level", "slope", "curve")
 
@@ -377,14 +376,17 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     is supported, so that a straight line otherwise stays one. `weight` and `label` are effective rows and positives.
     `known` is what earlier labels left uncertain; without it the map is taken as certain before it drifts.
     """
-    inside = _inside(z, weight)  # outliers show nothing of the others, and their leverage is extreme
+    # Outliers, beyond 9 standard deviations of a normal, show nothing of the others, and their leverage is extreme.
+    low, middle, high = np.quantile(z, [0.01, 0.5, 0.99], weights=weight, method="inverted_cdf")
+    inside = (z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle))
     z, weight, label = z[inside], weight[inside], label[inside]
     p = logistic(z)
     information = weight * p * (1 - p)
     center = float(information @ z / information.sum())
     spread = float(np.sqrt(weight @ np.square(z - weight @ z / weight.sum()) / weight.sum()))
     z, weight, label = _merged(z, weight, label, spread / _CELLS_PER_SPREAD)
-    basis = _basis(z, weight, center, spread)
+    knots = distinct_knots(_LEVELS, (z - center) / spread, weight) if spread > 0 else z[:0]
+    basis = Basis(knots) if len(knots) >= MIN_KNOTS else None  # too few different predictions show no curve
     features = _features(z, center, spread, basis)
     size = len(features)
     before = np.zeros((size, size))
@@ -433,20 +435,6 @@ def _models(curve: bool) -> list[tuple[int, float, float]]:
         for size, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
     ]
     return [(0, 0.0, float(prior[0])), *drifts]
-
-
-def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | None:
-    """Return the basis of the curve; None if the predictions have too few different values."""
-    if not spread > 0:
-        return None
-    knots = distinct_knots(_LEVELS, (z - center) / spread, weight)
-    return Basis(knots) if len(knots) >= MIN_KNOTS else None
-
-
-def _inside(z: Array, weight: Array) -> NDArray[np.bool_]:
-    """Mark all but outliers: outside the 1% to 99% range by 3 times its distance to the median (9 normal sd)."""
-    low, middle, high = np.quantile(z, [0.01, 0.5, 0.99], weights=weight, method="inverted_cdf")
-    return np.asarray((z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle)))
 
 
 def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array, Array, Array]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
+from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence, Histogram
 from ..evidence.evidence import served_of
@@ -88,14 +89,7 @@ class Evaluation:
         -------
         dict
         """
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return [dict(vars(part)) for part in value]
-            return value.to_dict() if isinstance(value, Estimate) else value
-
-        rows = [{name: plain(value) for name, value in vars(row).items()} for row in self.rows]
-        return {"total": self.total, "n_bins": self.n_bins, "strategy": self.strategy, "rows": rows}
+        return {name: plain(getattr(self, name)) for name in ("total", "n_bins", "strategy", "rows")}
 
 
 def evaluate(
