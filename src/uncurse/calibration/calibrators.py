@@ -95,12 +95,7 @@ def calibrate(
 
 
 def fit_calibrator(method: str, rows: Histogram | Sample, **options: Any) -> ScoreMap:
-    """Fit the calibrator of this name to a sample, or to the labeled cells of a histogram of logits.
-
-    >>> cells = Histogram().update([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
-    >>> fit_calibrator("histogram", cells, n_bins=1)([0.0]).round(3)
-    array([0.5])
-    """
+    """Fit the calibrator of this name to a sample, or to the labeled cells of a histogram of logits."""
     sample = rows if isinstance(rows, Sample) else sample_of_cells(rows)
     function = CALIBRATORS[check_choice("calibrator", method, tuple(CALIBRATORS))]
     known = list(inspect.signature(function).parameters)[1:]

@@ -28,7 +28,6 @@ from .moments import Moments
 from .spec import LogSpec
 
 _CHUNK = 1 << 18  # rows whose scores are converted at once
-_THREAD_ROWS = 1 << 18  # rows for which another thread is worth starting
 
 
 def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
@@ -135,7 +134,7 @@ def _sums(
         add_rows(part, scores[rows], *(None if column is None else column[rows] for column in (labels, weights)))
         return part
 
-    return merged(in_threads(sums_of, shares(len(scores), _THREAD_ROWS)))
+    return merged(in_threads(sums_of, shares(len(scores))))
 
 
 def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:

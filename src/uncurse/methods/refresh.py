@@ -98,13 +98,7 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Method, evidence: 
 
 
 def check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
-    """Check that rows, which errors call `name`, hold the scores that a map takes; and labels, unless they are a pool.
-
-    >>> from uncurse.evidence import from_arrays
-    >>> check_fits(from_arrays([[0.0]]), Affine(1.0, 0.0), None, "evidence")
-    Traceback (most recent call last):
-    uncurse.errors.UncurseError: the evidence holds no labels; collect it with its label column
-    """
+    """Check that rows, which errors call `name`, hold the scores that a map takes; all but a pool also hold labels."""
     spec = rows.spec
     served_of(rows, name, labeled=name != "pool")
     if not rows.rows:
@@ -266,7 +260,7 @@ def _update(drift: Drift) -> Affine | Curve:
     knots = drift.basis.knots * drift.spread + drift.center
     z = np.unique(np.append(np.linspace(knots[0], knots[-1], _KNOTS), knots))
     z = z[np.append(True, np.diff(z) > 1e-6 * drift.spread)]
-    return monotone_curve(z, z + drift.change(z))
+    return monotone_curve(z, z + drift.coefficients @ drift.features(z))
 
 
 def _changes(rows: _Rows, drift: Drift, update: Affine | Curve) -> tuple[TopChange, ...]:
@@ -363,10 +357,6 @@ class Drift:
     def features(self, z: Array) -> Array:
         """Return the functions of z whose sum is the drift, shape (K, n)."""
         return _features(z, self.center, self.spread, self.basis)
-
-    def change(self, z: Array) -> Array:
-        """Return the drift of the log odds at z."""
-        return np.asarray(self.coefficients @ self.features(z))
 
 
 def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Drift:
