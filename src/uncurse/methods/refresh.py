@@ -305,9 +305,8 @@ _PRIOR = np.array([0.5, 0.25, 0.15, 0.1])
 # kind of traffic or of labels. A factor of three between neighbors is finer than labels can resolve.
 _SIZES, _SIZE_PRIOR = np.array([0.05, 0.15, 0.5]), np.array([0.4, 0.4, 0.2])
 _SLOPE_SIZE = 0.5  # relative to the level: both move predictions alike two log odds above the center
-_CURVE_SIZE = (
-    0.3  # size of the bends relative to the level, see `calibration.spline`: smaller than what a line explains
-)
+# Size of the bends relative to the level, see `calibration.spline`: smaller than what a line explains.
+_CURVE_SIZE = 0.3
 _SUPPORTED = 0.75  # three to one: probability from which a part is called supported, and from which a curve is used
 # Quantiles of z at the knots of the curve: closer towards the top, where rows are selected. Bends are small and smooth,
 # so few knots are enough.
@@ -384,7 +383,12 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
         before[:2, :2] = known.about(center)
     parts, fits, evidence = [], [], []
     with one_blas_thread():
-        for part, sd, prior in _models(basis is not None):
+        # Only ratios of prior weights matter, so a curve may be missing.
+        drifted = range(1, 3 if basis is None else 4)
+        sizes = [
+            (part, sd, _PRIOR[part] * share) for part in drifted for sd, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
+        ]
+        for part, sd, prior in [(0, 0.0, _PRIOR[0]), *sizes]:
             used = size if part == 3 else 2
             variance = np.zeros(used)
             variance[:1] = sd**2 * (part >= 1)
@@ -406,25 +410,14 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     means, covariances = np.stack([m[:size] for m, _ in fits]), np.stack([c[:size, :size] for _, c in fits])
     mean = posterior @ means
     squares = covariances + np.einsum("mi,mj->mij", means - mean, means - mean)
-    drifted = np.where(part_of >= 2, posterior, 0.0)
-    covariance, errors = (np.einsum("m,mij->ij", p / p.sum(), squares) for p in (posterior, drifted))
+    both = np.where(part_of >= 2, posterior, 0.0)
+    covariance, errors = (np.einsum("m,mij->ij", p / p.sum(), squares) for p in (posterior, both))
     return Drift(center, spread, basis, mean, covariance, errors, probabilities)
 
 
 def _features(z: Array, center: float, spread: float, basis: Basis | None) -> Array:
     line = np.stack([np.ones_like(z), z - center])
     return line if basis is None else np.vstack([line, basis((z - center) / spread)[2:]])
-
-
-def _models(curve: bool) -> list[tuple[int, float, float]]:
-    """Return part, size and prior weight of every model; only ratios of weights matter, so a curve may be missing."""
-    prior = _PRIOR if curve else _PRIOR[:3]
-    drifts = [
-        (part, float(size), float(prior[part] * share))
-        for part in range(1, len(prior))
-        for size, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
-    ]
-    return [(0, 0.0, float(prior[0])), *drifts]
 
 
 def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array, Array, Array]:
