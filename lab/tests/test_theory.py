@@ -15,6 +15,7 @@ from uncurse.links import LINKS, get_link
 from uncurse_lab.theory import (
     gaussianity,
     lemma1_bounds,
+    link_slope,
     maximization_bias,
     score_geometry,
     selected_mean,
@@ -64,7 +65,7 @@ def test_quadrature_agrees_with_an_adaptive_one(name, alpha, t):
 
     np.testing.assert_allclose(selected_mean(name, m, t, alpha), adaptive(lambda z: link.phi(m + t * z)), rtol=1e-10)
     np.testing.assert_allclose(
-        selected_slope(name, m, t, alpha), adaptive(lambda z: link.slope(m + t * z) * z), rtol=1e-10, atol=1e-13
+        selected_slope(name, m, t, alpha), adaptive(lambda z: link_slope(name, m + t * z) * z), rtol=1e-10, atol=1e-13
     )
 
 
@@ -324,6 +325,18 @@ def test_gaussianity_of_unsuitable_scores_is_refused():
         gaussianity(["a"] * 100)
 
 
+@pytest.mark.parametrize("name", LINKS)
+def test_slope_is_the_derivative_of_phi(name):
+    link, l, h = get_link(name), np.linspace(-6, 6, 241), 1e-3
+    by_difference = (8 * (link.phi(l + h) - link.phi(l - h)) - (link.phi(l + 2 * h) - link.phi(l - 2 * h))) / (12 * h)
+    np.testing.assert_allclose(link_slope(name, l), by_difference, rtol=1e-8, atol=1e-11)
+
+
+def test_slope_of_the_logistic_keeps_its_relative_accuracy_in_both_tails():
+    l = np.array([-300.0, -40.0, 40.0, 300.0])
+    np.testing.assert_allclose(link_slope("logistic", l), np.exp(-np.abs(l)), rtol=1e-13)
+
+
 # ---------------------------------------------------------------------------- simulation, the slow tier
 
 
@@ -332,7 +345,7 @@ def fit(name, x, y):
     link, beta = get_link(name), np.zeros((len(x), x.shape[2]))
     for _ in range(50):
         scores = (x @ beta[:, :, None])[:, :, 0]
-        p, slope = link.phi(scores), link.slope(scores)
+        p, slope = link.phi(scores), link_slope(name, scores)
         variance = {"identity": np.ones_like(p), "log": p}.get(name, p * (1 - p))
         gradient = np.einsum("rn,rnd->rd", slope * (y - p) / variance, x)
         information = np.swapaxes(x * (slope**2 / variance)[:, :, None], 1, 2) @ x

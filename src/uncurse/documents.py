@@ -10,11 +10,13 @@ import json
 import os
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from types import NoneType
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from .errors import UncurseError
 
@@ -125,19 +127,43 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
-class PlainData(ABC):
-    """Base of objects that have one form as plain data, which JSON can hold."""
+def plain(value: Any) -> Any:
+    """Return plain data of a value: that of all fields for a dataclass."""
+    if isinstance(value, tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return plain(vars(value)) if is_dataclass(value) else value
+
+
+def from_fields(kind: Any, content: Mapping[str, Any]) -> Any:
+    """Rebuild a dataclass from its fields as plain data; those with a default may be missing."""
+    hints = _hints(kind)
+    return kind(**{name: _rebuilt(hints[name], part) for name, part in content.items()})
+
+
+def _rebuilt(kind: Any, content: Any) -> Any:
+    parts = get_args(kind)
+    if NoneType in parts:
+        return None if content is None else _rebuilt(parts[0], content)
+    if get_origin(kind) is tuple:
+        return tuple(_rebuilt(parts[0], part) for part in content)
+    if get_origin(kind) is Mapping:
+        return {str(name): _rebuilt(parts[1], part) for name, part in content.items()}
+    if isinstance(kind, type) and issubclass(kind, PlainData):
+        return kind.from_dict(content)
+    return from_fields(kind, content) if is_dataclass(kind) else content
+
+
+_hints = cache(get_type_hints)
+
+
+class PlainData:
+    """Base of objects that have one form as plain data, which JSON can hold: by default that of their fields."""
 
     _kind: ClassVar[str]  # in documents and messages
-
-    @abstractmethod
-    def _to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-
-    @classmethod
-    @abstractmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Rebuild the object; errors caused by missing or malformed fields become `UncurseError`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data.
@@ -146,7 +172,14 @@ class PlainData(ABC):
         -------
         dict
         """
-        return self._to_dict()
+        content: dict[str, Any] = plain(vars(self))
+        return content
+
+    @classmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Rebuild the object; errors caused by missing or malformed fields become `UncurseError`."""
+        same: Self = from_fields(cls, content)
+        return same
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -173,6 +206,10 @@ class Document(PlainData):
     """Base of objects that are a JSON file of their own."""
 
     _wanted: ClassVar[str]  # what to pass instead of another document
+
+    @classmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+        return super()._from_dict({part.name: content[part.name] for part in fields(cls)})  # type: ignore[arg-type]
 
     def to_json(self) -> str:
         """Return the content of a file that `load` reads.

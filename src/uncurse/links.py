@@ -22,12 +22,11 @@ from .validation import SCALES, check_choice, check_numbers
 
 @dataclass(frozen=True)
 class Link:
-    """A strictly increasing function φ with its inverse and its derivative, as functions of an array of floats."""
+    """A strictly increasing function φ and its inverse, as functions of an array of floats."""
 
     name: str
     phi: Callable[[Float], Float]
     inverse: Callable[[Float], Float]
-    slope: Callable[[Float], Float]
     lower: float  # bounds of the predictions
     upper: float
 
@@ -70,10 +69,6 @@ def inside(values: Float, lower: float, upper: float, out: Float | None = None) 
     return np.clip(values, low, high, out=out)
 
 
-def _logistic_slope(scores: Float) -> Float:
-    return logistic(scores) * logistic(np.negative(scores))
-
-
 def _exp(scores: Float) -> Float:
     with np.errstate(over="ignore"):
         return np.exp(scores)
@@ -86,9 +81,9 @@ def _log(values: Float) -> Float:
 _LINKS = {
     link.name: link
     for link in (
-        Link("logistic", logistic, logit, _logistic_slope, 0.0, 1.0),
-        Link("identity", np.asarray, np.asarray, np.ones_like, -np.inf, np.inf),
-        Link("log", _exp, _log, _exp, 0.0, np.inf),
+        Link("logistic", logistic, logit, 0.0, 1.0),
+        Link("identity", np.asarray, np.asarray, -np.inf, np.inf),
+        Link("log", _exp, _log, 0.0, np.inf),
     )
 }
 

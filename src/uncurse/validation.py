@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import warnings
+from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import Any
 
@@ -72,6 +73,15 @@ def check_count(value: Any, name: str, largest: int | None = None) -> int:
     if largest is not None and int(value) > largest:
         raise UncurseError(f"{name}={value!r:.80} is too large; pass at most {largest:,}")
     return int(value)
+
+
+def check_time(time: Any, name: str) -> datetime:
+    """Return an ISO 8601 date or time in UTC; a time without an offset is in UTC. Errors call it `name`."""
+    try:
+        found = datetime.fromisoformat(time)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise UncurseError(f"{name} is {time!r:.40}; pass an ISO date or time, such as 2026-11-15T06:00") from None
 
 
 def _as_float(value: object) -> float:

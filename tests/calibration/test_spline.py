@@ -7,7 +7,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from uncurse import UncurseError, calibrate
-from uncurse.calibration.spline import fit_smooth, make_basis, monotone_curve
+from uncurse.calibration.spline import Basis, fit_smooth, monotone_curve
+from uncurse.evidence import ReplicaTable
+from uncurse.methods.label_free import regress_on_served
 
 KNOTS = np.array([-2.5, -1.1, -0.4, 0.0, 0.3, 0.9, 1.0, 2.2, 3.6])
 
@@ -28,18 +30,18 @@ def platt(x, y, weight=None):
 
 
 def test_basis_continues_linearly_beyond_the_knots():
-    basis = make_basis(KNOTS)
+    basis = Basis(KNOTS)
     coefficients = np.random.default_rng(1).normal(size=len(KNOTS))
-    oracle = CubicSpline(KNOTS, basis.values @ coefficients, bc_type="natural")
+    oracle = CubicSpline(KNOTS, coefficients @ basis(KNOTS), bc_type="natural")
     for end, beyond in ((KNOTS[0], KNOTS[0] - np.array([0.0, 1.0, 50.0])), (KNOTS[-1], KNOTS[-1] + np.array([0.1, 9]))):
         expected = oracle(end) + oracle(end, 1) * (beyond - end)
         np.testing.assert_allclose(coefficients @ basis(beyond), expected, rtol=1e-10)
 
 
 def test_squared_bends_sum_to_the_integral_of_the_squared_second_derivative():
-    basis = make_basis(KNOTS)
+    basis = Basis(KNOTS)
     coefficients = np.random.default_rng(2).normal(size=len(KNOTS))
-    second = CubicSpline(KNOTS, basis.values @ coefficients, bc_type="natural").derivative(2)
+    second = CubicSpline(KNOTS, coefficients @ basis(KNOTS), bc_type="natural").derivative(2)
     # It is piecewise linear, so Simpson's rule is exact on each piece.
     left, right, middle = second(KNOTS[:-1]), second(KNOTS[1:]), second((KNOTS[:-1] + KNOTS[1:]) / 2)
     integral = np.diff(KNOTS) @ (left**2 + 4 * middle**2 + right**2) / 6
@@ -113,10 +115,13 @@ def test_errors_of_the_curve_agree_with_its_covariance():
 # ---------------------------------------------------------------------------- fits to probabilities
 
 
+def projected(x, p):
+    return regress_on_served(ReplicaTable.of_rows(np.column_stack([x, x])), p)
+
+
 def test_probabilities_on_a_line_give_that_line():
     x = np.linspace(-4, 2, 500)
-    w = np.ones(500)
-    smooth = fit_smooth(x, w, w * expit(0.7 * x - 1), scatter=True)
+    smooth = projected(x, expit(0.7 * x - 1))
     np.testing.assert_allclose(smooth(x), 0.7 * x - 1, atol=2e-3)
     at = smooth.features(x)
     assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.01
@@ -124,9 +129,8 @@ def test_probabilities_on_a_line_give_that_line():
 
 def test_probabilities_on_a_bend_have_small_residuals():
     x = np.linspace(-4, 2, 500)
-    w = np.ones(500)
     bend = 0.7 * x - 1 + 0.3 * np.square(np.maximum(x, -1) + 1)
-    smooth = fit_smooth(x, w, w * expit(bend), scatter=True)
+    smooth = projected(x, expit(bend))
     np.testing.assert_allclose(smooth(x[:480]), bend[:480], atol=0.03)  # a natural spline is straight at its end
     at = smooth.features(x)
     assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.1
@@ -138,7 +142,7 @@ def test_scatter_scales_errors_by_the_residuals():
     errors = []
     for spread in (0.05, 0.1):
         p = expit(0.8 * x + spread * rng.normal(size=len(x)))
-        smooth = fit_smooth(x, np.ones(len(x)), p, scatter=True)
+        smooth = projected(x, p)
         assert np.abs(smooth(KNOTS[1:-2]) - 0.8 * KNOTS[1:-2]).max() < 0.02
         at = smooth.features(np.array([-1.0]))
         errors.append(float(np.sqrt(at[:, 0] @ smooth.covariance @ at[:, 0])))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from uncurse import VAD, Evidence, UncurseError
+from uncurse.cli.collect import duration_seconds
 from uncurse.evidence import LogSpec, Moments, from_arrays, merged
-from uncurse.evidence.decay import duration_seconds
 from uncurse.links import logistic
 
 
@@ -127,5 +127,5 @@ def test_durations_have_units(text, seconds):
 
 @pytest.mark.parametrize("text", ["3", "-3d", "0d", "d", "3 days", "1.2.3d", "1e999d"])
 def test_other_durations_are_refused(text):
-    with pytest.raises(UncurseError, match="half_life is "):
+    with pytest.raises(UncurseError, match="--half-life is "):
         duration_seconds(text)

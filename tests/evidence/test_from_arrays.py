@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from uncurse import Evidence, TopK, UncurseError
-from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays
-from uncurse.evidence.from_arrays import EvidenceSums, column_names, labeled_evidence, pool_evidence
+from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays, merged
+from uncurse.evidence.from_arrays import add_rows, column_names, empty_evidence, labeled_evidence, pool_evidence
 from uncurse.links import LINKS, logistic
 
 NAMED = LogSpec(("s", "t"))
@@ -138,15 +138,15 @@ def test_sums_of_batches_merge_to_the_evidence_of_all_rows():
     scores, y, w = arrays()
     w[100:200] = 0  # a batch of no weight
     spec = LogSpec(("s", "t"), label="label", weight="weight")
-    total = EvidenceSums(spec)
-    for start in range(0, 500, 100):
-        part, rows = EvidenceSums(spec), slice(start, start + 100)
-        part.add(scores[rows], y[rows], w[rows])
-        total.merge(part)
+    parts = [empty_evidence(spec) for _ in range(5)]
+    for i, part in enumerate(parts):
+        rows = slice(100 * i, 100 * i + 100)
+        add_rows(part, scores[rows], y[rows], w[rows])
+    total = merged(parts)
     expected = from_arrays(scores, y, spec=spec, sample_weight=w)
-    assert total.evidence().served.to_dict()["cells"] == expected.served.to_dict()["cells"]
-    np.testing.assert_allclose(total.evidence().moments.covariance, expected.moments.covariance, rtol=1e-12)
-    assert total.evidence().rows == expected.rows == 500
+    assert total.served.to_dict()["cells"] == expected.served.to_dict()["cells"]
+    np.testing.assert_allclose(total.moments.covariance, expected.moments.covariance, rtol=1e-12)
+    assert total.rows == expected.rows == 500
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from uncurse import VAD, Affine, Curve, Evidence, Fitted, Segmented, Steps, TopK, UncurseError, load, refresh
 from uncurse.calibration.logistic import fit_logistic
-from uncurse.calibration.spline import make_basis
+from uncurse.calibration.spline import Basis
 from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays, merged
 from uncurse.maps import compose
 from uncurse.methods import DataRecord, ErrorTable, FitRecord
@@ -425,7 +425,7 @@ def test_drift_is_the_average_over_models_of_several_sizes(level, slope, bend, k
     label = weight * expit(z + level + slope * (z + 1.5) - bend * np.maximum(z + 0.5, 0.0))
     drift = fit_drift(z, weight, label, known)
     assert (drift.basis is not None) == (drift.probabilities[2] > 0.75) == (bend == 0.3)
-    with_curve = replace(drift, basis=make_basis((np.interp(
+    with_curve = replace(drift, basis=Basis((np.interp(
         [0.01, 0.2, 0.5, 0.8, 0.95, 0.99], (np.cumsum(weight) - weight / 2) / weight.sum(), z
     ) - drift.center) / drift.spread))  # fmt: skip
     mean, covariance, errors, probabilities = by_optimizer(with_curve, z, weight, label, known)

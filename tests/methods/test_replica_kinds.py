@@ -1,5 +1,7 @@
 """Kinds of replica: noise variances against closed forms, and what selected labeled rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -115,7 +117,7 @@ def test_an_ensemble_of_merged_evidence_has_segments():
     _, scores = members(20_000, 3)
     spec, parts = LogSpec(("s0", "s1", "s2")), {"a": scores[:10_000], "b": scores[10_000:]}
     evidence = {name: from_arrays(part, spec=spec) for name, part in parts.items()}
-    merged = evidence["a"].merge(evidence["b"]).with_segments(evidence)
+    merged = replace(evidence["a"].merge(evidence["b"]), segments=evidence)
     one, other = (
         vad("ensemble").fit(merged).record_,
         vad("ensemble").fit(scores, segments=np.repeat(["a", "b"], 10_000)).record_,

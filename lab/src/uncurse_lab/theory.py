@@ -52,6 +52,20 @@ def selected_mean(link: str, mean: ArrayLike, spread: ArrayLike, alpha: float) -
     return _tail_average(lambda l, z: phi(l), mean, spread, 0.0, alpha)
 
 
+def link_slope(link: str, scores: Array) -> Array:
+    """Return the derivative φ' of a link.
+
+    Examples
+    --------
+    >>> link_slope("logistic", np.zeros(1))
+    array([0.25])
+    """
+    phi = get_link(link).phi
+    if link == "identity":
+        return np.ones_like(scores)
+    return np.asarray(phi(scores) if link == "log" else phi(scores) * phi(-scores), np.float64)
+
+
 def selected_slope(link: str, mean: ArrayLike, spread: ArrayLike, alpha: float) -> Array:
     """Compute h'(t) = E[φ'(mean + t·Z)·Z | Z ≥ q_{1−α}] of Theorem 1; parameters as in `selected_mean`.
 
@@ -60,8 +74,7 @@ def selected_slope(link: str, mean: ArrayLike, spread: ArrayLike, alpha: float) 
     >>> selected_slope("identity", 0.0, 1.0, 0.02).round(4)  # E[Z | Z ≥ q]
     np.float64(2.4209)
     """
-    slope = get_link(link).slope
-    return _tail_average(lambda l, z: slope(l) * z, mean, spread, 0.0, alpha)
+    return _tail_average(lambda l, z: link_slope(link, l) * z, mean, spread, 0.0, alpha)
 
 
 def selected_truth(link: str, *, mean: ArrayLike, signal: ArrayLike, residual: ArrayLike, alpha: float) -> Array:
@@ -165,7 +178,7 @@ def lemma1_bounds(
     >>> bool(low < selected_slope("logistic", -3.0, 0.5, 0.02) < high)
     True
     """
-    φ, share = get_link(link), check_share(alpha)
+    share = check_share(alpha)
     if share > 0.2:
         raise UncurseError(f"alpha={alpha!r} is above 0.2, where Lemma 1 does not apply; pass 0.2 or less")
     for name, given in {"mean_range": mean_range, "spread_range": spread_range}.items():
@@ -182,7 +195,7 @@ def lemma1_bounds(
     # The smallest [l, r] that condition 2 allows. φ' has one peak, at 0, so it is smallest at an end.
     with np.errstate(over="ignore"):
         ends = np.array([mu_l + t_l * q, mu_r + 2 * t_r * q])
-    c0, c = float(φ.slope(ends).min()), float(φ.slope(np.zeros(1))[0])
+    c0, c = float(link_slope(link, ends).min()), float(link_slope(link, np.zeros(1))[0])
     tail = float(np.exp(-0.5 * q * q) / np.sqrt(2 * np.pi) / share)  # E[Z | Z ≥ q]
     return 0.5 * c0 * c1 * tail, c * tail
 

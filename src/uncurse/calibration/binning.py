@@ -57,11 +57,7 @@ def isotonic(sample: Sample, *, strict: bool = True) -> ScoreMap:
 
 
 def make_bins(sample: Sample, n_bins: int, strategy: str, refine_top: float | None) -> tuple[NDArray[np.intp], Array]:
-    """Return the first position of each bin but the lowest, ascending, and the scores between bins; no bin is empty.
-
-    >>> make_bins(Sample(np.arange(4.0), np.ones(4), np.zeros(4)), 2, "quantile", None)
-    (array([2]), array([1.5]))
-    """
+    """Return the first position of each bin but the lowest, ascending, and the scores between bins; no bin is empty."""
     check_choice("strategy", strategy, ("quantile", "uniform"))
     reached, count = np.cumsum(sample.weight), len(sample.score)
     total = reached[-1]

@@ -91,21 +91,12 @@ def calibrate(
         sample = sample_of_cells(Histogram().add(logits, y, weights))
     else:
         sample = sample_of_rows(logits.astype(np.float64, copy=False), y, weights)
-    return compose(fit_sample(method, sample, options), scale=scale)
+    return compose(fit_calibrator(method, sample, **options), scale=scale)
 
 
-def fit_calibrator(method: str, cells: Histogram, **options: Any) -> ScoreMap:
-    """Fit the calibrator of this name to the labeled cells of a histogram of logits.
-
-    >>> cells = Histogram().update([-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1])
-    >>> fit_calibrator("histogram", cells, n_bins=1)([0.0]).round(3)
-    array([0.5])
-    """
-    return fit_sample(method, sample_of_cells(cells), options)
-
-
-def fit_sample(method: str, sample: Sample, options: dict[str, Any]) -> ScoreMap:
-    """Fit a calibrator to a sample."""
+def fit_calibrator(method: str, rows: Histogram | Sample, **options: Any) -> ScoreMap:
+    """Fit the calibrator of this name to a sample, or to the labeled cells of a histogram of logits."""
+    sample = rows if isinstance(rows, Sample) else sample_of_cells(rows)
     function = CALIBRATORS[check_choice("calibrator", method, tuple(CALIBRATORS))]
     known = list(inspect.signature(function).parameters)[1:]
     for name in options:

@@ -36,11 +36,7 @@ def sample_of_cells(cells: Histogram) -> Sample:
 
 
 def sample_of_rows(logits: Array, labels: Any, weights: Array | None) -> Sample:
-    """Return the distinct scores of rows as a sample.
-
-    >>> sample_of_rows(np.array([0.5, -1.0, 0.5]), np.array([1, 0, 0]), np.array([7.0, 7.0, 7.0])).weight
-    array([1., 2.])
-    """
+    """Return the distinct scores of rows as a sample."""
     w = np.ones(len(logits)) if weights is None else weights
     w = w * (w.sum() / np.square(w).sum())
     kept = w > 0

@@ -3,7 +3,7 @@
 The curve is a natural cubic spline with at most twelve knots. Its linear part is unpenalized. Its bends have a normal
 prior whose standard deviation τ is averaged over by marginal likelihood. The fit is therefore close to Platt scaling
 for few labels, and a curve for many. The same fit serves labels (the ``spline`` calibrator) and probabilities (a
-projection, which is never a line, and whose residual variance is estimated because it is not binomial).
+projection, which is never a line, and whose residual variance is not binomial).
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ _TAIL = 0.01  # at most this share of the other scores is an outlier on either s
 _TIE = 1e-6  # scores on a grid meet thresholds exactly: rounding must not decide on which side they are
 _FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median: 9 normal sd
 _REACH = 3.0  # clip other scores at 3 spreads outside the knots
-_RUN = 64  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,6 @@ class Basis:
     """Natural cubic splines on `knots`: a constant, a line, then bends for which Σ b² = ∫ f''²."""
 
     knots: Array
-    values: Array  # (K, K): value at each knot by coefficient
 
     def __call__(self, x: Array) -> Array:
         """Return the basis functions at `x`, shape (K, n); straight lines beyond the outer knots."""
@@ -118,19 +116,12 @@ class Basis:
     def _spline(self) -> CubicSpline:
         from scipy.interpolate import CubicSpline
 
-        return CubicSpline(self.knots, self.values, bc_type="natural")
-
-
-def make_basis(knots: Array) -> Basis:
-    """Return the natural spline basis whose bends are orthonormal under ∫ f''²."""
-    from scipy.interpolate import CubicSpline
-
-    count, gaps = len(knots), np.diff(knots)
-    second = CubicSpline(knots, np.eye(count), bc_type="natural")(knots, 2)  # f'' at the knots, linear in between
-    mass = np.diag(np.append(gaps, 0.0) + np.append(0.0, gaps)) / 3 + (np.diag(gaps, 1) + np.diag(gaps, -1)) / 6
-    values, vectors = np.linalg.eigh(second.T @ mass @ second)
-    bends = vectors[:, 2:] / np.sqrt(values[2:])
-    return Basis(knots, np.column_stack([np.ones(count), knots, bends]))
+        knots, count, gaps = self.knots, len(self.knots), np.diff(self.knots)
+        second = CubicSpline(knots, np.eye(count), bc_type="natural")(knots, 2)  # f'' at the knots, linear in between
+        mass = np.diag(np.append(gaps, 0.0) + np.append(0.0, gaps)) / 3 + (np.diag(gaps, 1) + np.diag(gaps, -1)) / 6
+        values, vectors = np.linalg.eigh(second.T @ mass @ second)
+        bends = vectors[:, 2:] / np.sqrt(values[2:])
+        return CubicSpline(knots, np.column_stack([np.ones(count), knots, bends]), bc_type="natural")
 
 
 def spline(sample: Sample) -> Curve:
@@ -145,19 +136,19 @@ def fit_smooth(
     weight: Array,
     label: Array,
     *,
-    scatter: bool | Array = False,
+    scatter: Array | None = None,
     slope: tuple[float, float] | None = None,
     offset: Callable[[Array], Array] | None = None,
 ) -> SmoothCurve:
     """Fit the log odds of labels as a smooth curve of ascending scores, from weights and label sums in effective rows.
 
-    `scatter` is for labels that are probabilities, whose variance about the curve is not p(1 − p): True estimates it
-    from the cells, and an array holds it relative to p(1 − p). `slope` is the mean and standard deviation of a normal
-    prior. With an `offset` the curve is the difference from it, and has no limits.
+    `scatter` is for labels that are probabilities: their variance about the curve relative to p(1 − p). `slope` is the
+    mean and standard deviation of a normal prior. With an `offset` the curve is the difference from it, and has no
+    limits.
     """
     # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
     keys = np.cumsum(np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score)))
-    if not isinstance(scatter, bool):
+    if scatter is not None:
         _, total, sums = _merged(score, weight, weight * scatter, keys)
         scatter = sums / total
     score, weight, label = _merged(score, weight, label, keys)
@@ -175,12 +166,15 @@ def fit_smooth(
     if len(knots) < MIN_KNOTS:
         knots = np.linspace(z[0], z[-1], MIN_KNOTS)
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
-    basis = make_basis(knots)
+    basis = Basis(knots)
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
     with one_blas_thread():
-        dispersion = scatter if isinstance(scatter, bool) else np.interp(z * spread + center, score, scatter)
+        if scatter is not None:
+            dispersion = np.interp(z * spread + center, score, scatter)
+            w, y = w / dispersion, y / dispersion
         base = np.zeros_like(z) if offset is None else offset(z * spread + center)
-        coefficients, covariance, line = _averaged(basis(z), w, y, dispersion, known, base)
+        prior = _PRIOR if scatter is None else _PROJECTION_PRIOR
+        coefficients, covariance, line = _averaged(basis(z), w, y, prior, known, base)
     curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
     return curve if offset is not None else _limited(curve, score, weight, label, inside)
 
@@ -263,19 +257,13 @@ def _rows_and_labels(weight: Array, label: Array, part: slice) -> tuple[float, f
 
 
 def _averaged(
-    features: Array,
-    weight: Array,
-    label: Array,
-    scatter: bool | Array,
-    slope: tuple[float, float],
-    offset: Array,
+    features: Array, weight: Array, label: Array, prior_of_tau: Array, slope: tuple[float, float], offset: Array
 ) -> tuple[Array, Array, float]:
     """Average the fits over τ. Return coefficients, covariance and the posterior probability of the line.
 
     `slope` is the prior of the slope per spread: mean and precision.
     """
     size = len(features)
-    dispersion = np.ones(len(weight)) if isinstance(scatter, bool) else scatter
 
     def fit(tau: float | None, start: Array) -> tuple[Array, Array, float]:
         """Coefficients, covariance and log marginal likelihood (Laplace) but for the labels; no τ is the line."""
@@ -285,8 +273,8 @@ def _averaged(
         precision[2:] = 0.0 if tau is None else tau**-2
         result = fit_logistic(
             features[:used],
-            weight / dispersion,
-            label / dispersion,
+            weight,
+            label,
             offset=offset,
             prior_mean=mean,
             prior_precision=precision,
@@ -299,20 +287,13 @@ def _averaged(
         return coefficients, covariance, -0.5 * result.log_determinant - prior
 
     start = np.zeros(size)
-    if scatter is True:
-        start = fit(_SPREADS[-1], start)[0]
-        p = logistic(offset + start @ features)
-        pearson = np.square(label - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))
-        dispersion = _dispersion(pearson) * len(weight) / max(len(weight) - size, 1)
     fits = []
     for tau in [None, *_SPREADS.tolist()]:
         fits.append(fit(tau, start))
         start = fits[-1][0]
     coefficients, covariances = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
-    marginal = np.array([f[2] for f in fits]) + _gains(
-        coefficients, features, weight / dispersion, label / dispersion, offset
-    )
-    posterior = (_PRIOR if scatter is False else _PROJECTION_PRIOR) * np.exp(marginal - marginal.max())
+    marginal = np.array([f[2] for f in fits]) + _gains(coefficients, features, weight, label, offset)
+    posterior = prior_of_tau * np.exp(marginal - marginal.max())
     posterior /= posterior.sum()
     posterior = np.where(posterior < _LEAST_POSTERIOR, 0.0, posterior)
     posterior /= posterior.sum()
@@ -330,14 +311,6 @@ def _gains(coefficients: Array, features: Array, weight: Array, label: Array, of
     last = offset + coefficients[-1] @ features
     away = np.minimum((coefficients - coefficients[-1]) @ features, 500.0)  # no overflow
     return np.asarray((label * away - weight * np.log1p(logistic(last) * np.expm1(away))).sum(axis=1))
-
-
-def _dispersion(pearson: Array) -> Array:
-    """Smooth the squared Pearson residuals over the score: probabilities vary more where they are high."""
-    starts = np.arange(0, max(len(pearson) - _RUN + 1, 1), _RUN)
-    means = np.add.reduceat(pearson, starts) / np.diff(starts, append=len(pearson))
-    means = np.maximum(means, 1e-12 + 1e-6 * means.max())  # an exact fit has no residual
-    return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
 
 
 def monotone_curve(x: Array, y: Array) -> Curve:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +13,7 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
+from ..validation import check_time
 from .app import app
 from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Weight
 from .output import Format, Quiet, check_outputs, emit, write_document
@@ -18,6 +21,8 @@ from .reading import collect_logs, column_names, log_spec
 
 if TYPE_CHECKING:
     from ..evidence import Evidence
+
+_SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 @app.command()
@@ -61,14 +66,12 @@ def collect(
       uncurse collect 'logs/2026-11-15/*.parquet' --scores s0,s1 --scale logit --label click -o day.json
       uncurse collect today.parquet --scores s0,s1 --scale logit --label click --into week.json --half-life 3d
     """
-    from ..evidence.decay import duration_seconds, utc_time
-
     if (out is None) == (into is None):
         raise UncurseError("pass --out, an evidence file to write, or --into, one to add rows to")
     if half_life is not None and into is None:
         raise UncurseError(f"--half-life {half_life} needs --into, the evidence file whose older rows lose weight")
-    seconds = None if half_life is None else duration_seconds(half_life, "--half-life")
-    time = None if as_of is None else utc_time(as_of, "--as-of")
+    seconds = None if half_life is None else duration_seconds(half_life)
+    time = None if as_of is None else check_time(as_of, "--as-of").isoformat(timespec="seconds")
     check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
     given = {"scores": column_names(scores or ""), "scale": scale, "negative_sampling_rate": negative_sampling_rate}
     spec = log_spec({**given, "label": label, "weight": weight, "segment": segment, "request": request, "top_k": top_k})
@@ -101,10 +104,19 @@ def collect(
     emit(format, text, "collected", record, out)
 
 
+def duration_seconds(text: str) -> float:
+    """Return the seconds of a half-life such as 3d, 36h, 90m or 2w."""
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*([mhdw])\s*", text, re.ASCII)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < seconds < math.inf:
+        raise UncurseError(f"--half-life is {text!r}; pass a positive time with a unit: 90m, 36h, 3d or 2w")
+    return seconds
+
+
 def _added(into: str, evidence: Evidence, half_life: float | None) -> Evidence:
     """Return evidence with that of a file, which decays until the time of the new rows."""
     from ..evidence import Evidence
-    from ..evidence.decay import check_time, decay_factor
+    from ..evidence.evidence import decay_factor
 
     if not os.path.exists(into):
         return evidence

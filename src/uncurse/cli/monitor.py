@@ -130,8 +130,8 @@ def _settled(
     time: str | None, settled_before: str | None, state: MonitorState | None, log: list[str]
 ) -> Settled | None:
     """Return which rows of the logs count."""
-    from ..evidence.decay import check_time
     from ..logs import Settled
+    from ..validation import check_time
 
     last = None if state is None else state.settled_before
     if (time is None) != (settled_before is None):

@@ -20,6 +20,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, Str
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
+from ..evidence.evidence import scaled
 from ..evidence.from_arrays import column_names
 from ..links import logit
 from ..methods.records import DataRecord
@@ -56,7 +57,8 @@ class Scored:
         """Return probabilities, clipped to [clip, 1 − clip], as evidence in which each different row counts once."""
         spec = LogSpec(column_names(self.scores.shape[1]), "probability")
         clipped = np.clip(self.scores, clip, 1 - clip) if clip else self.scores
-        return from_arrays(clipped, self.labels, spec=spec, sample_weight=self.weights).repeated(self.repeats)
+        evidence = from_arrays(clipped, self.labels, spec=spec, sample_weight=self.weights)
+        return scaled(evidence, 1.0, self.repeats)
 
     def record(self) -> DataRecord:
         """Return the record of the rows, with each different row counted once."""

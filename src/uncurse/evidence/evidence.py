@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, ClassVar
 
 from ..documents import Document
 from ..errors import UncurseError
-from ..validation import warn_user
-from .decay import NEGLIGIBLE, check_factor, check_half_life, decay_factor, utc_time
-from .histogram import Histogram
+from ..validation import check_share, check_time, warn_user
+from .histogram import NEGLIGIBLE, Histogram
 from .moments import Moments
 from .spec import LogSpec
+
+_LEAST_WEIGHT = 1e-100  # Σw² of the lightest cell is then still a normal number
+_LEAST_FACTOR = 1e-30
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,18 @@ class Evidence(Document):
     as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
 
     def __post_init__(self) -> None:
+        for count in (self.moments.n_replicas, 0 if self.replicas is None else self.replicas.n_columns):
+            if count not in (0, len(self.spec.scores)):
+                raise UncurseError(f"these are sums of {count} columns, not of {', '.join(self.spec.scores)}")
         if self.as_of is not None:
-            object.__setattr__(self, "as_of", utc_time(self.as_of))
+            object.__setattr__(self, "as_of", check_time(self.as_of, "as_of").isoformat(timespec="seconds"))
+        if self.segments and self.replicas is not None:  # on one grid, whatever the order of merging
+            level = self.replicas.level
+            segments = {
+                name: part if part.replicas is None else replace(part, replicas=part.replicas.coarsened(level))
+                for name, part in self.segments.items()
+            }
+            object.__setattr__(self, "segments", segments)
 
     @property
     def rows(self) -> int:
@@ -87,7 +101,7 @@ class Evidence(Document):
         for name in self.segments.keys() & other.segments.keys():
             segments[name] = self.segments[name]._merged(other.segments[name])
         as_of = max((time for time in (self.as_of, other.as_of) if time is not None), default=None)
-        return replace(joint, sources=self.sources + other.sources, as_of=as_of).with_segments(segments)
+        return replace(joint, sources=self.sources + other.sources, as_of=as_of, segments=segments)
 
     def _each(self, change: Callable[..., Any], *others: Evidence) -> Evidence:
         """Return this evidence with its sums changed; `others` give further arguments."""
@@ -120,80 +134,18 @@ class Evidence(Document):
         >>> monday.decayed(0.5).merge(tuesday).moments.mean
         array([2., 1.])
         """
-        check_factor(factor, self.weight)
+        check_share(factor, "factor")
+        weight = self.weight * factor
+        if self.weight > 0 and not weight >= _LEAST_WEIGHT:
+            raise UncurseError(f"factor={factor!r} leaves a total weight of {weight:.1g}; start with new evidence")
         least = NEGLIGIBLE * self.weight
         segments = {name: part.decayed(factor) for name, part in self.segments.items() if part.weight > least}
-        return replace(self._each(lambda part: part.scaled(factor, factor**2)), segments=segments)
+        return replace(scaled(self, factor, factor**2), segments=segments)
 
-    def repeated(self, times: float) -> Evidence:
-        """Return the evidence of rows that each occur several times, such as rows that several models scored.
 
-        Standard errors then follow from the number of different rows.
-
-        Parameters
-        ----------
-        times : float
-            How often each row occurs.
-
-        Returns
-        -------
-        Evidence
-            Without segments.
-        """
-        return replace(self._each(lambda part: part.scaled(1.0, times)), segments={})
-
-    def with_segments(self, segments: Mapping[str, Evidence]) -> Evidence:
-        """Return this evidence with the evidence of its segments.
-
-        Histograms of segments are put on the grid of all rows, so they do not depend on the order of merging.
-
-        Parameters
-        ----------
-        segments : mapping of str to Evidence
-            Evidence of each segment.
-
-        Returns
-        -------
-        Evidence
-        """
-        if self.replicas is None:
-            return replace(self, segments=segments)
-        level = self.replicas.level
-        parts = {
-            name: part if part.replicas is None else replace(part, replicas=part.replicas.coarsened(level))
-            for name, part in segments.items()
-        }
-        return replace(self, segments=parts)
-
-    def _to_dict(self) -> dict[str, Any]:
-        return {
-            "spec": self.spec.to_dict(),
-            "sources": list(self.sources),
-            "as_of": self.as_of,
-            "moments": self.moments.to_dict(),
-            "served": None if self.served is None else self.served.to_dict(),
-            "replicas": None if self.replicas is None else self.replicas.to_dict(),
-            "segments": {name: part.to_dict() for name, part in self.segments.items()},
-        }
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> Evidence:
-        served, replicas = (
-            None if content[name] is None else Histogram.from_dict(content[name]) for name in ("served", "replicas")
-        )
-        evidence = cls(
-            LogSpec.from_dict(content["spec"]),
-            Moments.from_dict(content["moments"]),
-            served,
-            replicas,
-            {str(name): cls.from_dict(part) for name, part in content["segments"].items()},
-            tuple(map(str, content["sources"])),
-            content["as_of"],
-        )
-        count = len(evidence.spec.scores)
-        if evidence.moments.n_replicas not in (count, 0) or (replicas and replicas.n_columns not in (count, 0)):
-            raise ValueError("its sums do not fit its columns")
-        return evidence
+def scaled(evidence: Evidence, factor: float, of_squares: float) -> Evidence:
+    """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments."""
+    return replace(evidence._each(lambda part: part.scaled(factor, of_squares)), segments={})
 
 
 def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:
@@ -211,7 +163,12 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     >>> week.moments.weight, round(week.effective_rows, 2)
     (1.75, 2.33)
     """
-    factor = 1.0 if half_life is None else decay_factor(1.0, check_half_life(half_life))
+    if half_life is None:
+        factor = 1.0
+    elif isinstance(half_life, Real) and not isinstance(half_life, bool) and half_life > 0:
+        factor = decay_factor(1.0, float(half_life))
+    else:
+        raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
     rest = iter(parts if isinstance(parts, Iterable) else [parts])
     total = next(rest, None)
     if not isinstance(total, Evidence):
@@ -219,6 +176,11 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     for part in rest:
         total = (total.decayed(factor) if factor < 1 else total).merge(part)
     return total
+
+
+def decay_factor(elapsed: float, half_life: float) -> float:
+    """Return the factor of weights after some time, at least 1e-30: older rows then have no weight to rounding."""
+    return max(math.exp2(-elapsed / half_life), _LEAST_FACTOR)
 
 
 def served_of(evidence: Evidence, name: str, *, labeled: bool = True) -> Histogram:

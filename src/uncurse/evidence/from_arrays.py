@@ -1,4 +1,4 @@
-"""Convert rows to `Evidence`: arrays here, and batches of logs by `EvidenceSums`."""
+"""Convert rows to `Evidence`: arrays here, and batches of logs by `add_rows`."""
 
 from __future__ import annotations
 
@@ -22,53 +22,34 @@ from ..validation import (
     segment_rows,
     warn_if_probabilities,
 )
-from .evidence import Evidence
+from .evidence import Evidence, merged
 from .histogram import Histogram, ReplicaTable
 from .moments import Moments
 from .spec import LogSpec
 
 _CHUNK = 1 << 18  # rows whose scores are converted at once
-_THREAD_ROWS = 1 << 18  # rows for which another thread is worth starting
 
 
-class EvidenceSums:
-    """Running sums from which `Evidence` is built; a streaming pass has one for each thread."""
+def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
+    """Return evidence without rows, for `add_rows`."""
+    counted = histograms and spec.scale != "value"
+    served, replicas = Histogram() if counted else None, Histogram() if counted and len(spec.scores) > 1 else None
+    return Evidence(spec, Moments(spec.link), served, replicas)
 
-    def __init__(self, spec: LogSpec, histograms: bool = True) -> None:
-        self.spec = spec
-        self.moments = Moments(spec.link)
-        counted = histograms and spec.scale != "value"
-        self.served = Histogram() if counted else None
-        self.replicas = Histogram() if counted and len(spec.scores) > 1 else None
 
-    def add(self, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
-        """Add rows: scores (n, S), labels and weights (n,)."""
-        spec = self.spec
-        if spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset:
-            self._add(scores, scores, labels, weights)
-            return
-        for rows in chunks(len(scores), _CHUNK):
-            y, w = (None if column is None else column[rows] for column in (labels, weights))
-            self._add(*converted(scores[rows].astype(np.float64, copy=False), spec), y, w)
-
-    def _add(self, linked: Float, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
-        self.moments.add(linked, weights)
-        if self.served is not None:
-            self.served.add(logits[:, 0], labels, weights)
-        if self.replicas is not None:
-            self.replicas.add(logits, labels, weights)
-
-    def merge(self, other: EvidenceSums) -> None:
-        """Add the sums of another thread."""
-        self.moments.merge(other.moments)
-        if self.served is not None and other.served is not None:
-            self.served.merge(other.served)
-        if self.replicas is not None and other.replicas is not None:
-            self.replicas.merge(other.replicas)
-
-    def evidence(self) -> Evidence:
-        """Return the evidence of all rows that were added."""
-        return Evidence(self.spec, self.moments, self.served, self.replicas)
+def add_rows(evidence: Evidence, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
+    """Add rows to evidence in place: scores (n, S), labels and weights (n,)."""
+    spec = evidence.spec
+    as_given = spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset
+    for rows in chunks(len(scores), len(scores) if as_given else _CHUNK):
+        own = scores[rows]
+        linked, logits = (own, own) if as_given else converted(own.astype(np.float64, copy=False), spec)
+        y, w = (None if column is None else column[rows] for column in (labels, weights))
+        evidence.moments.add(linked, w)
+        if evidence.served is not None:
+            evidence.served.add(logits[:, 0], y, w)
+        if evidence.replicas is not None:
+            evidence.replicas.add(logits, y, w)
 
 
 def converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
@@ -138,25 +119,22 @@ def from_arrays(
     if segments is not None:
         for name, rows in zip(*segment_rows(segments, len(array)), strict=True):
             own = _sums(spec, histograms, array[rows], *(None if c is None else c[rows] for c in (y, weights)))
-            if own.moments.weight:
-                parts[name] = own.evidence()
-    return total.evidence().with_segments(parts)
+            if own.weight:
+                parts[name] = own
+    return replace(total, segments=parts)
 
 
 def _sums(
     spec: LogSpec, histograms: bool, scores: Float, labels: NDArray[Any] | None, weights: Array | None
-) -> EvidenceSums:
+) -> Evidence:
     """Sum up rows, one thread per core."""
 
-    def sums_of(rows: slice) -> EvidenceSums:
-        part = EvidenceSums(spec, histograms)
-        part.add(scores[rows], *(None if column is None else column[rows] for column in (labels, weights)))
+    def sums_of(rows: slice) -> Evidence:
+        part = empty_evidence(spec, histograms)
+        add_rows(part, scores[rows], *(None if column is None else column[rows] for column in (labels, weights)))
         return part
 
-    total, *others = in_threads(sums_of, shares(len(scores), _THREAD_ROWS))
-    for part in others:
-        total.merge(part)
-    return total
+    return merged(in_threads(sums_of, shares(len(scores))))
 
 
 def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:

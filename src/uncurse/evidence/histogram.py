@@ -24,11 +24,13 @@ from ..documents import PlainData
 from ..errors import UncurseError
 from ..threads import chunks
 from ..validation import check_labels, check_scores, check_weights
-from .decay import NEGLIGIBLE
 
 Keys = NDArray[np.int64]
 Rows = tuple[Float, NDArray[Any] | None, Array | None]  # logits (n, S), labels and weights
 
+#: Cells with a smaller share of the weight are dropped when weights decay: a file that decays every day for years then
+#: stays small, and no result changes by more than rounding.
+NEGLIGIBLE = 1e-15
 #: The grid is made coarser until at most this many cells are filled: 1/32 of a logit for 10 million rows of 2 replicas.
 MAX_CELLS = 1 << 15
 FINEST = 2.0**-14  # width of cells at level 0: three coordinates of 21 bits fit into one 64-bit key
@@ -223,7 +225,8 @@ class Histogram(PlainData):
     def __repr__(self) -> str:
         return f"Histogram of {self.rows:,} rows and {self.n_columns} columns in {len(self):,} cells"
 
-    def _to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
         weighted = not np.array_equal(self.weight, self.weight_squares)
         axes = min(self.n_columns, 3)
         return {
@@ -497,28 +500,19 @@ class ReplicaTable:
         """Order of the cells from the highest served logit to the lowest."""
         return np.argsort(-self.served, kind="stable")
 
-    @cached_property
-    def served_masses(self) -> Array:
-        """Served logits that are floors, caps or default values, see `point_masses`."""
-        order = np.argsort(self.served, kind="stable")
-        served = self.served[order]
-        starts = np.flatnonzero(np.concatenate([[True], np.diff(served) > 0]))
-        return np.asarray(served[starts][point_masses(np.add.reduceat(self.weight[order], starts))])
-
     @property
     def cap(self) -> str:
         """Description of a cap on the served score; empty if there is none."""
-        total = float(self.weight.sum())
-        for served in self.served_masses[-1:].tolist():
-            here = self.at(served)
-            if float(self.weight[(self.served > served) & ~here].sum()) <= _ABOVE_CAP * total:
-                share = float(self.weight[here].sum()) / total
-                return f"{100 * share:.1f}% of the served scores are capped at a logit of about {served:.3g}"
-        return ""
-
-    def at(self, served: float, width: float = 0.0) -> NDArray[np.bool_]:
-        """Mark the cells at a served logit, up to half the width of a cell, or of the grid that the logit is from."""
-        return np.asarray(np.abs(self.served - served) <= max(self.width, width) / 2)
+        served, place = np.unique(self.served, return_inverse=True)
+        weight = np.asarray(np.bincount(place, self.weight), np.float64)
+        masses = served[point_masses(weight)]
+        if not len(masses):
+            return ""
+        here = np.abs(served - masses[-1]) <= self.width / 2
+        if float(weight[(served > masses[-1]) & ~here].sum()) > _ABOVE_CAP * float(weight.sum()):
+            return ""
+        share = float(weight[here].sum() / weight.sum())
+        return f"{100 * share:.1f}% of the served scores are capped at a logit of about {masses[-1]:.3g}"
 
     def rescaled(self, slope: float, intercept: float) -> ReplicaTable:
         """Return the cells of the logits slope · l + intercept."""

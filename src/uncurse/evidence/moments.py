@@ -113,7 +113,8 @@ class Moments(PlainData):
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
-    def _to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
         return {
             "link": self.link,
             "rows": self.rows,

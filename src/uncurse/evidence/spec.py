@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -100,14 +99,6 @@ class LogSpec(PlainData):
             if mine != theirs:
                 return f"{name} is {_text(mine)} in one and {_text(theirs)} in the other"
         return None
-
-    def _to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "scores": list(self.scores)}
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> LogSpec:
-        top_k = content["top_k"]
-        return cls(**{**content, "top_k": None if top_k is None else TopK(**top_k)})
 
 
 def logit_offset(negative_sampling_rate: float | None) -> float:

@@ -9,7 +9,7 @@ import difflib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK, merged
-from ..evidence.decay import check_time
-from ..evidence.from_arrays import EvidenceSums
+from ..evidence.from_arrays import add_rows, empty_evidence
 from ..threads import cores
-from ..validation import LARGEST_SCORE, check_choice, check_weights
+from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 #: Rows that are read at a time: 2e7 rows in 8 segments stay within 500 MB.
@@ -187,19 +186,18 @@ class _Sums:
     """Running sums of all rows and of each segment."""
 
     def __init__(self, reader: Reader) -> None:
-        self.reader, self.total = reader, EvidenceSums(reader.spec)
-        self.segments: dict[str, EvidenceSums] = {}
+        self.reader, self.total = reader, empty_evidence(reader.spec)
+        self.segments: dict[str, Evidence] = {}
 
     def add(self, batch: pl.DataFrame) -> None:
         scores, labels, weights = self.reader.arrays(batch)
-        self.total.add(scores, labels, weights)
+        add_rows(self.total, scores, labels, weights)
         for name, rows in self.reader.segments(batch):
             y, w = (None if column is None else column[rows] for column in (labels, weights))
-            self.segments.setdefault(name, EvidenceSums(self.reader.spec)).add(scores[rows], y, w)
+            add_rows(self.segments.setdefault(name, empty_evidence(self.reader.spec)), scores[rows], y, w)
 
     def evidence(self) -> Evidence:
-        segments = {name: sums.evidence() for name, sums in self.segments.items() if sums.moments.rows}
-        return self.total.evidence().with_segments(segments)
+        return replace(self.total, segments=self.segments)
 
 
 def sum_up(
@@ -218,7 +216,7 @@ def sum_up(
             running.append(pool.submit(sums[i % len(sums)].add, batch))
         for future in running:
             future.result()
-    parts = [each.evidence() for each in sums if each.total.moments.rows]
+    parts = [each.evidence() for each in sums if each.total.rows]
     return merged(parts) if parts else None
 
 

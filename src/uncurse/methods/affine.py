@@ -29,7 +29,11 @@ def nearest_affine(score_map: ScoreMap, top: Array, alphas: Sequence[float]) -> 
     difference of the mean predictions on shares between the two `alphas`. If the largest share is 1, the mean
     prediction of all rows stays the same.
     """
-    low, high = _check_shares(alphas)
+    if np.shape(alphas) != (2,):
+        raise UncurseError(f"alphas={alphas!r}; pass the smallest and the largest share, such as (0.01, 0.1)")
+    low, high = map(check_share, alphas)
+    if not low < high:
+        raise UncurseError(f"alphas={alphas!r}; the first share must be smaller than the second")
     if isinstance(score_map, Segmented):
         raise UncurseError("a map by segment has no single line; fit each segment on its own and take its line")
     simple = compose(score_map, scale=score_map.scale)
@@ -48,17 +52,6 @@ def nearest_affine(score_map: ScoreMap, top: Array, alphas: Sequence[float]) -> 
     line = Affine(slope, intercept, "logistic", score_map.scale)
     error = float(np.abs(np.expm1(np.log(own @ line.at_logits(x)) - target)).max())
     return replace(line, max_error=error)
-
-
-def _check_shares(alphas: Sequence[float]) -> tuple[float, float]:
-    try:
-        low, high = alphas
-    except (TypeError, ValueError):
-        raise UncurseError(f"alphas={alphas!r}; pass the smallest and the largest share, such as (0.01, 0.1)") from None
-    low, high = check_share(low), check_share(high)
-    if not low < high:
-        raise UncurseError(f"alphas={alphas!r}; the first share must be smaller than the second")
-    return low, high
 
 
 def _fit(x: Array, own: Array, target: Array, log_odds: Array, importance: Array) -> tuple[float, float]:

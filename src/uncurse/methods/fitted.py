@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from .. import documents
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import LogSpec
+from ..evidence.spec import logit_offset
 from ..maps import Affine, ScoreMap, Segmented, compose
 from ..maps.combined import MAP_KINDS, from_dict
 from ..maps.compose import thin
@@ -80,14 +81,15 @@ class Results:
             if record is None or rows is None or (rows.scores is None and record.center is None):
                 raise UncurseError("a line needs the distribution of the scores, which this map was saved without")
             if rows.scores is not None:
-                top = np.array(rows.scores.top) - record.logit_offset
+                top = np.array(rows.scores.top)
             else:  # only moments are known: take a normal
                 from scipy.special import ndtri
 
                 assert record.center is not None
                 assert record.score_variance is not None
                 tail = np.clip(TOP_SHARES, 1e-6, 1 - 1e-6)
-                top = record.center - record.logit_offset - np.sqrt(record.score_variance) * ndtri(tail)
+                top = record.center - np.sqrt(record.score_variance) * ndtri(tail)
+            top = top - logit_offset(record.negative_sampling_rate)
         return nearest_affine(score_map, top, alphas or (WINNER_SHARES if winners else POOL_SHARES))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -159,7 +161,7 @@ class Fitted(Results):
         if self.record is not None:
             content["record"] = self.record.to_dict()
         if self.errors is not None:
-            content["errors"] = asdict(self.errors)
+            content["errors"] = documents.plain(self.errors)
         return content
 
     def to_json(self) -> str:
@@ -214,30 +216,23 @@ def load(path: str | os.PathLike[str]) -> Fitted:
         return Fitted(
             score_map,
             None if record is None else FitRecord.from_dict(record),
-            None if errors is None else _errors(errors),
+            None if errors is None else documents.from_fields(ErrorTable, errors),
         )
     except (UncurseError, KeyError, TypeError, ValueError) as error:
         raise UncurseError(f"the record of {path}: {error}; fit the map again") from None
 
 
-def _errors(content: Mapping[str, Any]) -> ErrorTable:
-    columns = {name: tuple(map(float, content[name])) for name in ("alphas", "error", "standard_error", "level_error")}
-    return ErrorTable(**columns, freedom=int(content["freedom"]))
-
-
 def fitted_of(source: Any) -> Fitted:
     """Return the fitted map of a path, a map, a `Fitted`, or a fitted method or estimator."""
-    if isinstance(source, Fitted):
-        return source
+    if isinstance(source, Method):
+        return source._result()
+    fitted = getattr(source, "fitted_", source)
+    if isinstance(fitted, Fitted):
+        return fitted
     if isinstance(source, ScoreMap):
         return Fitted(source)
     if isinstance(source, str | os.PathLike):
         return load(source)
-    fitted = getattr(source, "fitted_", None)
-    if isinstance(fitted, Fitted):
-        return fitted
-    if isinstance(source, Method):
-        raise UncurseError(f"this {type(source).__name__} is not fitted; call fit first")
     raise UncurseError(f"expected a map, a fitted method or the path of a map file, got {type(source).__name__}")
 
 
@@ -261,7 +256,8 @@ class Solution:
         if self.estimate is None:
             return Fitted(score_map, self.record)
         default = score_map.default if isinstance(score_map, Segmented) else score_map
-        errors = error_table(lambda served: default.at_logits(served - self.record.logit_offset), self.estimate)
+        offset = logit_offset(self.record.negative_sampling_rate)
+        errors = error_table(lambda served: default.at_logits(served - offset), self.estimate)
         no_interval = self.record.no_interval
         if errors is None and not no_interval:
             no_interval = "predictions on the top are 0 to double precision; are the scores logits?"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from .. import documents
 from .._types import Array
 from ..evidence import Evidence
 from ..evidence.histogram import Histogram
-from ..evidence.spec import logit_offset
 from ..version import __version__
 
 _TAIL = 5e-4  # share of the scores that the histogram leaves out at either end
@@ -45,17 +44,7 @@ class ScoreSummary:
 
     @classmethod
     def of(cls, served: Histogram) -> ScoreSummary:
-        """Summarize a histogram of served logits.
-
-        Parameters
-        ----------
-        served : Histogram
-            With one axis.
-
-        Returns
-        -------
-        ScoreSummary
-        """
+        """Summarize a histogram of served logits."""
         from scipy.special import ndtr
 
         score, weight, (low, high) = served.score, served.weight, served.bounds
@@ -88,13 +77,7 @@ def _bins(low: Array, high: Array, before: Array, rows: int) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class DataRecord:
-    """Rows that a method was fitted on.
-
-    Examples
-    --------
-    >>> DataRecord(1000, ("s0", "s1")).rows
-    1000
-    """
+    """Rows that a method was fitted on."""
 
     rows: int
     columns: tuple[str, ...]  # of scores, the served one first
@@ -104,30 +87,14 @@ class DataRecord:
 
     @classmethod
     def of(cls, evidence: Evidence) -> DataRecord:
-        """Return the record of some evidence.
-
-        Parameters
-        ----------
-        evidence : Evidence
-            Rows that the method sees.
-
-        Returns
-        -------
-        DataRecord
-        """
+        """Return the record of some evidence."""
         scores = None if evidence.served is None or not evidence.rows else ScoreSummary.of(evidence.served)
         return cls(evidence.rows, evidence.spec.scores, evidence.sources, scores, evidence.effective_rows)
 
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """Estimates of one segment.
-
-    Examples
-    --------
-    >>> SegmentRecord(0.8, -2.0, 100).lambda_
-    0.8
-    """
+    """Estimates of one segment."""
 
     lambda_: float  # slope
     center: float  # the point that scores are shrunk towards
@@ -136,13 +103,7 @@ class SegmentRecord:
 
 @dataclass(frozen=True)
 class TopChange:
-    """Change of the mean prediction on the top share of the labeled rows of a refresh.
-
-    Examples
-    --------
-    >>> TopChange(0.02, 0.05, 0.01).change
-    0.05
-    """
+    """Change of the mean prediction on the top share of the labeled rows of a refresh."""
 
     alpha: float  # selected share of the rows
     change: float  # relative; +0.05 means that predictions are now 5% higher
@@ -151,13 +112,7 @@ class TopChange:
 
 @dataclass(frozen=True)
 class RefreshRecord:
-    """What a refresh changed.
-
-    Examples
-    --------
-    >>> RefreshRecord(1, 500, 40.0, (), "nothing", "too few labels", False, -2.0).level
-    0.0
-    """
+    """What a refresh changed."""
 
     number: int  # 1 for the first refresh of a map
     rows: int  # labeled
@@ -224,33 +179,3 @@ class FitRecord(documents.PlainData):
         """Files whose labels the map has seen, in its fit or in a refresh."""
         fitted = () if self.labeled is None else self.labeled.sources
         return (*fitted, *(source for one in self.refreshes for source in one.sources))
-
-    @property
-    def logit_offset(self) -> float:
-        """Logarithm of the negative-sampling rate, by which logits of evidence exceed those that the map takes."""
-        return logit_offset(self.negative_sampling_rate)
-
-    def _to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        values = dict(content)
-        values["pool"] = _data(values["pool"])
-        values["labeled"] = None if values["labeled"] is None else _data(values["labeled"])
-        values["segments"] = {name: SegmentRecord(**one) for name, one in values["segments"].items()}
-        values["refreshes"] = tuple(_refresh(one) for one in values["refreshes"])
-        return cls(**values)
-
-
-def _data(content: Mapping[str, Any]) -> DataRecord:
-    scores = content["scores"]
-    return DataRecord(**{**_tuples(content), "scores": None if scores is None else ScoreSummary(**_tuples(scores))})
-
-
-def _refresh(content: Mapping[str, Any]) -> RefreshRecord:
-    return RefreshRecord(**{**_tuples(content), "changes": tuple(TopChange(**one) for one in content["changes"])})
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}

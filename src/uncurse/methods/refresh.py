@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._types import Array, Float
 from ..calibration.logistic import marginal_likelihood
-from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, make_basis, monotone_curve
+from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.evidence import served_of
@@ -99,13 +98,7 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Method, evidence: 
 
 
 def check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, name: str) -> None:
-    """Check that rows, which errors call `name`, hold the scores that a map takes; and labels, unless they are a pool.
-
-    >>> from uncurse.evidence import from_arrays
-    >>> check_fits(from_arrays([[0.0]]), Affine(1.0, 0.0), None, "evidence")
-    Traceback (most recent call last):
-    uncurse.errors.UncurseError: the evidence holds no labels; collect it with its label column
-    """
+    """Check that rows, which errors call `name`, hold the scores that a map takes; all but a pool also hold labels."""
     spec = rows.spec
     served_of(rows, name, labeled=name != "pool")
     if not rows.rows:
@@ -267,7 +260,7 @@ def _update(drift: Drift) -> Affine | Curve:
     knots = drift.basis.knots * drift.spread + drift.center
     z = np.unique(np.append(np.linspace(knots[0], knots[-1], _KNOTS), knots))
     z = z[np.append(True, np.diff(z) > 1e-6 * drift.spread)]
-    return monotone_curve(z, z + drift.change(z))
+    return monotone_curve(z, z + drift.coefficients @ drift.features(z))
 
 
 def _changes(rows: _Rows, drift: Drift, update: Affine | Curve) -> tuple[TopChange, ...]:
@@ -312,15 +305,14 @@ _PRIOR = np.array([0.5, 0.25, 0.15, 0.1])
 # kind of traffic or of labels. A factor of three between neighbors is finer than labels can resolve.
 _SIZES, _SIZE_PRIOR = np.array([0.05, 0.15, 0.5]), np.array([0.4, 0.4, 0.2])
 _SLOPE_SIZE = 0.5  # relative to the level: both move predictions alike two log odds above the center
-_CURVE_SIZE = (
-    0.3  # size of the bends relative to the level, see `calibration.spline`: smaller than what a line explains
-)
+# Size of the bends relative to the level, see `calibration.spline`: smaller than what a line explains.
+_CURVE_SIZE = 0.3
 _SUPPORTED = 0.75  # three to one: probability from which a part is called supported, and from which a curve is used
 # Quantiles of z at the knots of the curve: closer towards the top, where rows are selected. Bends are small and smooth,
 # so few knots are enough.
 _LEVELS = np.array([0.01, 0.2, 0.5, 0.8, 0.95, 0.99])
 _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a limit of memory and time, not of precision
-_FENCE = 3.0  # see `_inside`
+_FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median
 
 PARTS = ("nothing", "level", "slope", "curve")
 
@@ -365,10 +357,6 @@ class Drift:
         """Return the functions of z whose sum is the drift, shape (K, n)."""
         return _features(z, self.center, self.spread, self.basis)
 
-    def change(self, z: Array) -> Array:
-        """Return the drift of the log odds at z."""
-        return np.asarray(self.coefficients @ self.features(z))
-
 
 def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Drift:
     """Compare labels with the log odds z of predictions, cell by cell, and return the posterior of their drift.
@@ -377,14 +365,17 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     is supported, so that a straight line otherwise stays one. `weight` and `label` are effective rows and positives.
     `known` is what earlier labels left uncertain; without it the map is taken as certain before it drifts.
     """
-    inside = _inside(z, weight)  # outliers show nothing of the others, and their leverage is extreme
+    # Outliers, beyond 9 standard deviations of a normal, show nothing of the others, and their leverage is extreme.
+    low, middle, high = np.quantile(z, [0.01, 0.5, 0.99], weights=weight, method="inverted_cdf")
+    inside = (z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle))
     z, weight, label = z[inside], weight[inside], label[inside]
     p = logistic(z)
     information = weight * p * (1 - p)
     center = float(information @ z / information.sum())
     spread = float(np.sqrt(weight @ np.square(z - weight @ z / weight.sum()) / weight.sum()))
     z, weight, label = _merged(z, weight, label, spread / _CELLS_PER_SPREAD)
-    basis = _basis(z, weight, center, spread)
+    knots = distinct_knots(_LEVELS, (z - center) / spread, weight) if spread > 0 else z[:0]
+    basis = Basis(knots) if len(knots) >= MIN_KNOTS else None  # too few different predictions show no curve
     features = _features(z, center, spread, basis)
     size = len(features)
     before = np.zeros((size, size))
@@ -392,7 +383,12 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
         before[:2, :2] = known.about(center)
     parts, fits, evidence = [], [], []
     with one_blas_thread():
-        for part, sd, prior in _models(basis is not None):
+        # Only ratios of prior weights matter, so a curve may be missing.
+        drifted = range(1, 3 if basis is None else 4)
+        sizes = [
+            (part, sd, _PRIOR[part] * share) for part in drifted for sd, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
+        ]
+        for part, sd, prior in [(0, 0.0, _PRIOR[0]), *sizes]:
             used = size if part == 3 else 2
             variance = np.zeros(used)
             variance[:1] = sd**2 * (part >= 1)
@@ -414,39 +410,14 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     means, covariances = np.stack([m[:size] for m, _ in fits]), np.stack([c[:size, :size] for _, c in fits])
     mean = posterior @ means
     squares = covariances + np.einsum("mi,mj->mij", means - mean, means - mean)
-    drifted = np.where(part_of >= 2, posterior, 0.0)
-    covariance, errors = (np.einsum("m,mij->ij", p / p.sum(), squares) for p in (posterior, drifted))
+    both = np.where(part_of >= 2, posterior, 0.0)
+    covariance, errors = (np.einsum("m,mij->ij", p / p.sum(), squares) for p in (posterior, both))
     return Drift(center, spread, basis, mean, covariance, errors, probabilities)
 
 
 def _features(z: Array, center: float, spread: float, basis: Basis | None) -> Array:
     line = np.stack([np.ones_like(z), z - center])
     return line if basis is None else np.vstack([line, basis((z - center) / spread)[2:]])
-
-
-def _models(curve: bool) -> list[tuple[int, float, float]]:
-    """Return part, size and prior weight of every model; only ratios of weights matter, so a curve may be missing."""
-    prior = _PRIOR if curve else _PRIOR[:3]
-    drifts = [
-        (part, float(size), float(prior[part] * share))
-        for part in range(1, len(prior))
-        for size, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
-    ]
-    return [(0, 0.0, float(prior[0])), *drifts]
-
-
-def _basis(z: Array, weight: Array, center: float, spread: float) -> Basis | None:
-    """Return the basis of the curve; None if the predictions have too few different values."""
-    if not spread > 0:
-        return None
-    knots = distinct_knots(_LEVELS, (z - center) / spread, weight)
-    return make_basis(knots) if len(knots) >= MIN_KNOTS else None
-
-
-def _inside(z: Array, weight: Array) -> NDArray[np.bool_]:
-    """Mark all but outliers: outside the 1% to 99% range by 3 times its distance to the median (9 normal sd)."""
-    low, middle, high = np.quantile(z, [0.01, 0.5, 0.99], weights=weight, method="inverted_cdf")
-    return np.asarray((z >= low - _FENCE * (middle - low)) & (z <= high + _FENCE * (high - middle)))
 
 
 def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array, Array, Array]:

@@ -38,20 +38,7 @@ class ErrorTable:
     freedom: int  # degrees of freedom of the level error
 
     def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
-        """Return an interval for the calibration error on the top share.
-
-        Parameters
-        ----------
-        alpha : float
-            Selected share of the pool, in (0, 1].
-        level : float, default=0.9
-            Confidence level.
-
-        Returns
-        -------
-        tuple of float
-            Lower and upper bound; +0.05 means that predictions are 5% too high.
-        """
+        """Return an interval for the calibration error on the top share, see `Fitted.interval`."""
         from scipy.special import ndtri, stdtrit
 
         share = check_share(alpha)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array, Float
-from ..calibration.spline import Basis, SmoothCurve, make_basis, monotone_curve
+from ..calibration.spline import Basis, SmoothCurve, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.from_arrays import best_of_each, converted, from_arrays
@@ -193,7 +193,7 @@ def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
     knots = np.unique(np.quantile(z, _KNOTS))
     if len(z) < _MIN_WINNERS or len(knots) < len(_KNOTS):
         raise UncurseError(f"the requests have {len(z)} winners that differ; pass {_MIN_WINNERS} or more")
-    basis = make_basis(knots)
+    basis = Basis(knots)
     features = basis(z)
     gram, moment = features @ features.T, features @ gap
     line = np.linalg.lstsq(features[:2].T, gap, rcond=None)[0]

@@ -130,15 +130,15 @@ class _Problem:
     """The likelihood of binned means and variances."""
 
     summary: ReplicaSummary  # without outliers, its weights adding up to 1
-    rows: float
     precision: float  # rows that set the number of iterations
     grid: _Grid
     kernel: Array  # (N, B, L): density of a mean given noise and true score
     place: Keys  # (K,): of each cell among bins and variances
-    shape: tuple[int, int]  # (B, V)
 
     @classmethod
-    def of(cls, summary: ReplicaSummary, rows: float, precision: float) -> _Problem:
+    def of(cls, summary: ReplicaSummary, precision: float) -> _Problem:
+        from scipy.special import gammainc
+
         w = summary.weight / summary.weight.sum()
         mean, variance = (clip_outliers(x, w) for x in (summary.mean, summary.variance))
         center = float(w @ mean)
@@ -150,28 +150,26 @@ class _Problem:
         width = _POINT_WIDTH * np.gradient(points)
         noises = np.sqrt(noise) * np.geomspace(*_NOISE_RANGE, _NOISES)
         edges = np.concatenate([[0.0], noise * np.geomspace(*_VARIANCE_RANGE, _VARIANCES - 1), [np.inf]])
-        means, place = _binned(mean, variance, w, _sinh_grid(mean, center, spread, _MEANS + 1), edges)
-        by_variance = _chance_of_variance(edges, noises, summary.freedom)
+        cuts = _sinh_grid(mean, center, spread, _MEANS + 1)
+        i = np.clip(np.searchsorted(cuts, mean, side="right") - 1, 0, _MEANS - 1)
+        j = np.clip(np.searchsorted(edges, variance, side="right") - 1, 0, _VARIANCES - 1)
+        _, i = np.unique(i, return_inverse=True)
+        means = np.bincount(i, w * mean) / np.bincount(i, w)  # of each filled bin (B,)
+        half = summary.freedom / 2
+        below = gammainc(half, np.minimum(edges[:, None] / np.square(noises), 1e9) * half)
+        by_variance = np.maximum(np.diff(below, axis=0), 1e-300)
         grid = _Grid(points, width, noises, edges, by_variance, summary.models, summary.level, summary.served_models)
         deviation = np.sqrt(noises[:, None] ** 2 / summary.models + width**2)  # (N, L)
         kernel = _normal(means[None, :, None] - points, deviation[:, None, :])
         clean = summary._replace(mean=mean, variance=variance, weight=w)
-        return cls(clean, rows, precision, grid, kernel, place, (len(means), _VARIANCES))
-
-    def resampled(self, draws: int) -> Array:
-        """Return weights of a Poisson bootstrap of the rows: (R, K)."""
-        rng = np.random.default_rng(0)  # the same draws for the same rows
-        drawn = rng.poisson(self.summary.weight * self.rows, (draws, len(self.summary.weight))) / self.rows
-        return np.where(
-            drawn.any(axis=1, keepdims=True), drawn, self.summary.weight
-        )  # keep the sample if no row is drawn
+        return cls(clean, precision, grid, kernel, i * _VARIANCES + j)
 
     def solve(self, weights: Array | None = None) -> list[TrueScores]:
         """Maximise the likelihood by EM, for one set of weights or for several at once (R, K)."""
         weights = self.summary.weight[None] if weights is None else weights
         weights = weights / weights.sum(axis=1, keepdims=True)
-        size = self.shape[0] * self.shape[1]
-        observed = np.stack([np.bincount(self.place, w, size).reshape(self.shape) for w in weights])
+        size = self.kernel.shape[1] * _VARIANCES
+        observed = np.stack([np.bincount(self.place, w, size).reshape(-1, _VARIANCES) for w in weights])
         needed = self.precision / _ROWS_PER_ITERATION + 1e-6  # 2,999.9999 rows are 3,000
         iterations = int(np.clip(needed, _MIN_ITERATIONS, _MAX_ITERATIONS))
         by_variance = self.grid.by_variance  # (V, N)
@@ -232,7 +230,7 @@ class TruthModel:
 
     @cached_property
     def _problem(self) -> _Problem:
-        return _Problem.of(self.summary, self.table.effective_rows, self.rows)
+        return _Problem.of(self.summary, self.rows)
 
     @cached_property
     def latent(self) -> TrueScores | None:
@@ -241,8 +239,13 @@ class TruthModel:
 
     @cached_property
     def resampled(self) -> list[TrueScores]:
-        """Distributions fitted to bootstrap samples of the rows; empty if the replicas are identical."""
-        return [] if self.latent is None else self._problem.solve(self._problem.resampled(_DRAWS))
+        """Distributions fitted to Poisson bootstraps of the rows; empty if the replicas are identical."""
+        if self.latent is None:
+            return []
+        rng = np.random.default_rng(0)  # the same draws for the same rows
+        weight, rows = self._problem.summary.weight, self.table.effective_rows
+        drawn = rng.poisson(weight * rows, (_DRAWS, len(weight))) / rows
+        return self._problem.solve(np.where(drawn.any(axis=1, keepdims=True), drawn, weight))  # if no row is drawn
 
     def posterior_logit(self, latent: TrueScores | None, summary: ReplicaSummary | None = None) -> tuple[Array, Array]:
         """Return posterior logit and variance of each cell; for ``latent=None`` the mean score and 0."""
@@ -258,19 +261,3 @@ def _sinh_grid(values: Array, center: float, spread: float, count: int) -> Array
 
 def _normal(away: Array, deviation: Array) -> Array:
     return np.asarray(np.exp(-0.5 * np.square(away / deviation)) / deviation)
-
-
-def _chance_of_variance(edges: Array, noises: Array, freedom: int) -> Array:
-    from scipy.special import gammainc
-
-    below = gammainc(freedom / 2, np.minimum(edges[:, None] / np.square(noises), 1e9) * freedom / 2)
-    return np.maximum(np.diff(below, axis=0), 1e-300)
-
-
-def _binned(mean: Array, variance: Array, weight: Array, cuts: Array, edges: Array) -> tuple[Array, Keys]:
-    """Return the mean score of each filled bin (B,), and the place of each cell among bins and variances (K,)."""
-    size, bins = len(edges) - 1, len(cuts) - 1
-    i = np.clip(np.searchsorted(cuts, mean, side="right") - 1, 0, bins - 1)
-    j = np.clip(np.searchsorted(edges, variance, side="right") - 1, 0, size - 1)
-    _, i = np.unique(i, return_inverse=True)
-    return np.bincount(i, weight * mean) / np.bincount(i, weight), i * size + j

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
+from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence, Histogram
 from ..evidence.evidence import served_of
@@ -20,6 +21,7 @@ from ..text import aligned, html_table
 from ..validation import (
     LARGEST_SCORE,
     check_choice,
+    check_count,
     check_finite,
     check_labels,
     check_length,
@@ -31,7 +33,7 @@ from ..validation import (
     warn_user,
 )
 from .estimates import Estimate, SelectionMetrics
-from .measure import limit_bins, selected_weight, sums_of_cells, sums_of_rows, top_metrics
+from .measure import MAX_BINS, selected_weight, sums_of_cells, sums_of_rows, top_metrics
 from .selection import count_of_share
 
 
@@ -88,14 +90,7 @@ class Evaluation:
         -------
         dict
         """
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return [dict(vars(part)) for part in value]
-            return value.to_dict() if isinstance(value, Estimate) else value
-
-        rows = [{name: plain(value) for name, value in vars(row).items()} for row in self.rows]
-        return {"total": self.total, "n_bins": self.n_bins, "strategy": self.strategy, "rows": rows}
+        return {name: plain(getattr(self, name)) for name in ("total", "n_bins", "strategy", "rows")}
 
 
 def evaluate(
@@ -154,7 +149,7 @@ def _evaluate(
         f, labels = f[top], labels[top]
     prediction, sums = sums_of_rows(f, labels, weights)
     selected = [selected_weight(alpha, sums, total) for alpha in shares]
-    n_bins = limit_bins(n_bins)
+    n_bins = min(check_count(n_bins, "n_bins"), MAX_BINS)
     return Evaluation(top_metrics(prediction, sums, shares, selected, n_bins, strategy), total, n_bins, strategy)
 
 
@@ -313,7 +308,7 @@ def evaluate_log(
     sums = np.concatenate([sums_of_cells(cells) for _, cells in parts], axis=1)
     low, high = np.concatenate([np.stack(cells.bounds) for _, cells in parts], axis=1)
     rows: list[SelectionMetrics] = []
-    n_bins = limit_bins(n_bins)
+    n_bins = min(check_count(n_bins, "n_bins"), MAX_BINS)
     for alpha in _check_shares(alphas):
         share = _selected_share(low, high, *_edge(selecting, alpha))
         kept = share > 0

@@ -11,18 +11,13 @@ from numpy.typing import NDArray
 from .._types import Array, Float
 from ..evidence import Histogram
 from ..links import inside
-from ..validation import check_choice, check_count
+from ..validation import check_choice
 from .estimates import Bin, Estimate, SelectionMetrics
 from .selection import count_of_share
 
-_MAX_BINS = 1 << 12  # limits the memory of the bootstrap
+MAX_BINS = 1 << 12  # limits the memory of the bootstrap
 _EXACT_ROWS = 1 << 20
 _DRAWS = 40_000  # of gaps, over all bins: a noise floor has a relative error of 0.5%
-
-
-def limit_bins(n_bins: int) -> int:
-    """Return `n_bins`, limited to 4096."""
-    return min(check_count(n_bins, "n_bins"), _MAX_BINS)
 
 
 def sums_of_rows(f: Float, labels: NDArray[Any], weights: Array | None) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from .verdict import Verdict
 
 _DECISIONS = ("keep", "watch", "alarm")
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def prometheus_text(verdict: Verdict, name: str = "") -> str:
@@ -18,7 +19,7 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
             return
         described = [f"# HELP uncurse_{metric} {text}", f"# TYPE uncurse_{metric} gauge"]
         lines.extend([] if described[1] in lines else described)
-        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {"map": name, **(labels or {})}.items())
+        pairs = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in {"map": name, **(labels or {})}.items())
         lines.append(f"uncurse_{metric}{{{pairs}}} {value:.17g}")
 
     for decision in _DECISIONS:
@@ -47,7 +48,3 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
         add("lambda", "Lambda of the new rows.", verdict.shrinkage.after)
         add("lambda_change", "Change of lambda in standard errors.", verdict.shrinkage.standard_errors)
     return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

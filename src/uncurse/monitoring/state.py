@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -15,10 +15,10 @@ from .._types import Array
 from ..documents import Document
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..evidence.decay import check_time
 from ..evidence.evidence import served_of
 from ..maps import ScoreMap, Segmented
 from ..maps.combined import predicted_cells
+from ..validation import check_time
 from .sequential import LabelSums, total
 
 # Edges of the ranges of predictions in which calibration is reported.
@@ -109,26 +109,11 @@ class MonitorState(Document):
         latest = max(times, key=lambda time: check_time(time, "settled_before"), default=None)
         return replace(
             self,
-            days=_sum_by_name(self.days, other.days),
-            buckets=_sum_by_name(self.buckets, other.buckets),
-            segments=_sum_by_name(self.segments, other.segments),
+            days=_sum_by_name(other.days, self.days),
+            buckets=_sum_by_name(other.buckets, self.buckets),
+            segments=_sum_by_name(other.segments, self.segments),
             settled_before=latest,
         )
-
-    def _to_dict(self) -> dict[str, Any]:
-        return asdict(replace(self, days=dict(self.ordered)))
-
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> MonitorState:
-        def sums(part: Mapping[str, Any]) -> LabelSums:
-            return LabelSums(**{**part, "cumulants": tuple(map(float, part["cumulants"]))})
-
-        days = {
-            name: Day(**{**day, "sums": sums(day["sums"]), "sources": tuple(day["sources"])})
-            for name, day in content["days"].items()
-        }
-        buckets, segments = ({k: sums(v) for k, v in content[part].items()} for part in ("buckets", "segments"))
-        return cls(content["map_id"], days, buckets, segments, content["settled_before"])
 
 
 def map_digest(score_map: ScoreMap) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence
-from ..evidence.decay import check_time
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, Method, fitted_of
 from ..methods.refresh import check_fits
-from ..validation import check_number
+from ..validation import check_number, check_time
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import (
     ALARM,
@@ -101,9 +101,7 @@ class Verdict:
         -------
         dict
         """
-        content = asdict(self)
-        del content["state"]
-        return content
+        return {name: plain(value) for name, value in vars(self).items() if name != "state"}
 
 
 def monitor(

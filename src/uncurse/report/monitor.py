@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..evidence.decay import check_time
 from ..methods import Fitted
 from ..monitoring import Verdict
 from ..monitoring.sequential import ALARM, WATCH, Calibration, e_value, intervals, log_e_values, series_of
+from ..validation import check_time
 from . import figures
 from .figures import LIGHT, REFERENCE, Chart, Frame, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance

@@ -11,9 +11,10 @@ import numpy as np
 
 from uncurse._types import Array, Float
 from uncurse.calibration.calibrators import CALIBRATORS, calibrate
-from uncurse.calibration.spline import fit_smooth
+from uncurse.evidence import ReplicaTable
 from uncurse.links import logistic
 from uncurse.methods import VAD, Auto, ReplicaCalibrator
+from uncurse.methods.label_free import regress_on_served
 
 from ..baselines import BASELINES
 from .dlrm import MODELS
@@ -190,9 +191,7 @@ def ensemble(draw: Draw) -> FittedMethod | str:
 @method(ORACLE, serves_one=False)
 def oracle(draw: Draw) -> FittedMethod:
     """A smooth map of the served score, fitted to the true probabilities of the pool; it has an error of its own."""
-    order = np.argsort(draw.pool[:, 0], kind="stable")
-    score = draw.pool[order, 0]
-    curve = fit_smooth(score, np.ones(len(score)), draw.pool_truth[order].astype(np.float64), scatter=True)
+    curve = regress_on_served(ReplicaTable.of_rows(draw.pool), draw.pool_truth.astype(np.float64))
     return _of_served(lambda served: logistic(curve(served)))
 
 
