@@ -3,8 +3,8 @@
 Scores arrive on one of three scales: ``"logit"``, ``"probability"`` (in [0, 1]) or ``"value"`` (any number, for
 regression). `to_link` converts them to the scores of a link.
 
-To add a link, list it in `_LINKS`. Its formulas in other languages are in `serving/export/`, and that of the curvature
-in `methods/shrinkage.py`; these refuse others.
+To add a link, list it in `_LINKS`, its functions in exports in `maps/program.py`, and the formula of its curvature in
+`methods/shrinkage.py`.
 """
 
 from __future__ import annotations

@@ -47,12 +47,13 @@ class Program:
     @property
     def steps(self) -> tuple[list[str], list[str]]:
         """Functions that take a score to the score l of the link, and the result of the piece to a prediction."""
-        before = ["logistic"] if self.scale == "logit" and self.link != "logistic" else []
-        if self.link == "logistic" and self.scale == "probability":
-            before = ["logit"]
-        elif self.link == "log":
-            before.append("log")
-        return before, {"logistic": ["logistic"], "log": ["exp"]}.get(self.link, [])
+        steps: dict[str, tuple[list[str], list[str]]] = {
+            "logistic": (["logit"] if self.scale == "probability" else [], ["logistic"]),
+            "log": (["log"], ["exp"]),
+            "identity": ([], []),
+        }
+        before, after = steps[self.link]
+        return (["logistic"] if self.scale == "logit" and self.link != "logistic" else []) + before, after
 
     @property
     def valid(self) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Kinds of replica: how the score columns of a pool are related, and the noise variance V that follows.
 
-To add a kind, write a subclass of `ReplicaKind`, list it in `KINDS`, and add its name to `cli/options.py`.
+To add a kind, write a subclass of `ReplicaKind`, list it in `KINDS`, and add its name to `--replicas` in `cli/fit.py`.
 """
 
 from __future__ import annotations
