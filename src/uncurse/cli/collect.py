@@ -12,7 +12,7 @@ import typer
 from .. import documents
 from ..errors import UncurseError
 from .app import app
-from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Weight
+from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Trials, Weight
 from .output import Format, Quiet, check_outputs, emit, write_document
 from .reading import collect_logs, column_names, log_spec
 
@@ -42,6 +42,7 @@ def collect(
         typer.Option(metavar="TIME", help="Time of the newest rows, such as 2026-11-15 (default with --into: now)."),
     ] = None,
     label: Label = None,
+    trials: Trials = None,
     weight: Weight = None,
     segment: Segment = None,
     request: Request = None,
@@ -70,8 +71,9 @@ def collect(
     seconds = None if half_life is None else duration_seconds(half_life, "--half-life")
     time = None if as_of is None else utc_time(as_of, "--as-of")
     check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
-    given = {"scores": column_names(scores or ""), "scale": scale, "negative_sampling_rate": negative_sampling_rate}
-    spec = log_spec({**given, "label": label, "weight": weight, "segment": segment, "request": request, "top_k": top_k})
+    given: dict[str, Any] = {"scores": column_names(scores or ""), "scale": scale, "label": label, "trials": trials}
+    given |= {"weight": weight, "segment": segment, "negative_sampling_rate": negative_sampling_rate}
+    spec = log_spec({**given, "request": request, "top_k": top_k})
     evidence = replace(collect_logs(log, spec, missing=missing), as_of=time)
     added = evidence.rows
     if out is not None:
