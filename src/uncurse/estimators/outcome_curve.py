@@ -152,6 +152,5 @@ def _weights(part: Scored) -> Array:
 
 def _table(part: Scored) -> ReplicaTable:
     """Return scores as a table of replicas, in which each different row counts once."""
-    weight = _weights(part)
-    rows = effective_rows(weight) / part.repeats
-    return replace(ReplicaTable.of_rows(part.scores), weight=weight, effective_rows=rows)
+    weight, table = _weights(part), ReplicaTable.of_rows(part.scores)
+    return replace(table, weight=weight, effective_rows=effective_rows(weight) / part.repeats)
