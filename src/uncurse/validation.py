@@ -195,6 +195,57 @@ def check_labels(labels: ArrayLike, rows: int, *, name: str = "labels") -> NDArr
     return y
 
 
+def check_counts(labels: ArrayLike, trials: ArrayLike | None, rows: int, name: str) -> tuple[Any, Array | None]:
+    """Return labels and trials, one per row; labels are successes if there are trials, and 0 or 1 otherwise."""
+    if trials is None:
+        return check_labels(labels, rows, name=name), None
+    y, n = (check_numbers(values, each).astype(np.float64) for values, each in ((labels, name), (trials, "trials")))
+    check_length(y, rows, name)
+    check_length(n, rows, "trials")
+    found = fault_of_counts(y, n)
+    if found is not None:
+        of_trials, at, problem = found
+        raise UncurseError(f"{'trials' if of_trials else name}[{at}] {problem}")
+    return y, n
+
+
+def fault_of_counts(successes: NDArray[Any], trials: NDArray[Any]) -> tuple[bool, int, str] | None:
+    """Return the first count at fault: whether it is of trials, its place and the problem; None if all are valid."""
+    whole = (trials == np.floor(trials)) & (trials >= 1) & (trials < np.inf)
+    if not whole.all():
+        at = int(whole.argmin())
+        return True, at, f"is {trials[at]:g}; trials are whole numbers of at least 1: leave out rows without trials"
+    valid = (successes == np.floor(successes)) & (successes >= 0) & (successes <= trials)
+    if valid.all():
+        return None
+    at = int(valid.argmin())
+    rule = "successes are whole numbers from 0 to the trials: repair the row, or name the right columns"
+    return False, at, f"is {successes[at]:g} of {trials[at]:g} trials; {rule}"
+
+
+def split_trials(successes: NDArray[Any], trials: Array) -> tuple[NDArray[np.intp], NDArray[Any], Array]:
+    """Return a row of the successes and one of the failures of each row: its place, its label and how often it occurs.
+
+    >>> split_trials(np.array([3.0, 0.0]), np.array([40.0, 5.0]))
+    (array([0, 0, 1]), array([1, 0, 0], dtype=int8), array([ 3., 37.,  5.]))
+    """
+    hits, misses = np.flatnonzero(successes > 0), np.flatnonzero(trials > successes)
+    labels = np.repeat(np.array([1, 0], np.int8), [len(hits), len(misses)])
+    return np.append(hits, misses), labels, np.append(successes[hits], (trials - successes)[misses])
+
+
+def check_outcomes(
+    scores: Float, labels: ArrayLike, sample_weight: ArrayLike | None, trials: ArrayLike | None, name: str
+) -> tuple[Float, NDArray[Any], Array | None, Array | None]:
+    """Return scores, 0/1 labels and weights of rows, and how often each occurs; None if each occurs once."""
+    y, n = check_counts(labels, trials, len(scores), name)
+    weights = check_weights(sample_weight, len(scores))
+    if n is None:
+        return scores, y, weights, None
+    rows, y, counts = split_trials(y, n)
+    return scores[rows], y, None if weights is None else weights[rows], counts
+
+
 def check_weights(weights: ArrayLike | None, rows: int) -> Array | None:
     """Return sample weights as float64, one per row: at least 0, with the largest in [1e-100, 1e100]. None stays None.
 

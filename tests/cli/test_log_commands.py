@@ -169,6 +169,29 @@ def test_weights_and_sampled_negatives(run):
     np.testing.assert_allclose(load("map.json")(probe), vad.map_(probe), atol=1e-12)
 
 
+def test_labels_may_be_counts_of_trials(run):
+    log = make(2_000)
+    trials = np.random.default_rng(1).integers(1, 5, len(log))
+    counted = log.with_columns(clicks=log["click"] * trials, shown=trials)
+    counted.write_parquet("counts.parquet")
+    counted[np.repeat(np.arange(len(log)), trials)].write_parquet("rows.parquet")
+    labels = {"counts": ["--label", "clicks", "--trials", "shown"], "rows": ["--label", "click"]}
+    common = ["--scores", "s1,s2", "--scale", "logit"]
+    found = {}
+    for name, own in labels.items():
+        run("collect", f"{name}.parquet", *common, *own, "-o", f"{name}.json")
+        labeled = ["--labeled", f"{name}.parquet", *own, "--labels-from", "elsewhere"]
+        run("fit", "rows.parquet", *common, "--method", "auto", *labeled, "-o", "map.json")
+        run("refresh", "map.json", f"{name}.parquet", *own, "-o", "next.json")
+        shown = run("evaluate", f"{name}.parquet", *own, "--map", "map.json", "--map", "next.json", "--format", "json")
+        kept = run("monitor", "map.json", f"{name}.parquet", *own, "--format", "json")
+        rows = records(shown)
+        found[name] = [row["calibration_error"] for row in rows], Evidence.load(f"{name}.json").rows, len(kept) > 0
+    assert found["counts"][0] == pytest.approx(found["rows"][0], rel=1e-6)
+    assert found["counts"][1:] == found["rows"][1:] == (trials.sum(), True)
+    assert "--trials is other, and shown in counts.json" in run("evaluate", "counts.json", "--trials", "other", code=2)
+
+
 def test_scores_corrected_for_the_rate_are_not_called_as_served(run):
     make().write_parquet("log.parquet")
     options = ["log.parquet", "--scores", "s1", "--label", "click", "--top", "10%", "--format", "table"]

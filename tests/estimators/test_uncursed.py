@@ -535,22 +535,3 @@ def test_a_regressor_of_pure_noise_predicts_within_the_range_of_the_target():
     reg = UncursedRegressorCV(random_state=0).fit(features, y, pool=pool)
     predicted = reg.predict(pool)
     assert y.min() < predicted.min() < predicted.max() < y.max()
-    assert "noise" in reg.reason_
-
-
-def test_a_regression_line_is_the_covariance_with_the_score_over_its_true_variance():
-    rng = np.random.default_rng(0)
-    X, pool = rng.normal(size=(190, 10)), rng.normal(0.3, 1.2, (1_000, 10))  # too few rows for unequal variances
-    y = X.sum(axis=1) + 2 + rng.normal(0, 5, 190)
-    reg = UncursedRegressorCV(random_state=0).fit(X, y, pool=pool)
-    done = reg.cross_fit(X, y, pool=pool)
-    scores, y = done.labeled.scores, done.labeled.labels
-    served, vad = scores[:, 0], VAD(link="identity", scale="value", replicas="bootstrap").fit(done.pool.scores)
-    both = VAD(link="identity", scale="value", replicas="bootstrap").fit(scores)
-    steepness = np.cov(served, y, ddof=0)[0, 1] / (served.var() * both.lambda_)
-    assert reg.map_.slope == pytest.approx(steepness * vad.lambda_, rel=1e-6)
-    level = y.mean() - steepness * served.mean()
-    expected = level + steepness * ((1 - vad.lambda_) * vad.center_ + vad.lambda_ * done.alignment)
-    assert reg.map_.intercept == pytest.approx(expected, rel=1e-6)
-    assert f"λ = {vad.lambda_:.3f}" in reg.reason_
-    assert (reg.method_, reg.record_.pool.rows, reg.record_.labeled.rows) == ("line", 1_000, 190)

@@ -11,7 +11,7 @@ from uncurse.evidence import LogSpec
 
 FULL = LogSpec(
     ("s0", "s1"), "probability", label="click", weight="w", segment="country", top_k=TopK("auction", 3), link="log",
-    negative_sampling_rate=0.1,
+    negative_sampling_rate=0.1, trials="shown",
 )  # fmt: skip
 OTHERS = {
     "scores": ("s0", "s2"),
@@ -22,11 +22,12 @@ OTHERS = {
     "top_k": TopK("auction", 4),
     "link": "logistic",
     "negative_sampling_rate": None,
+    "trials": None,
 }
 
 
 def test_columns_of_numbers_are_listed():
-    assert FULL.numbers == ("s0", "s1", "click", "w")
+    assert FULL.numbers == ("s0", "s1", "click", "shown", "w")
     assert LogSpec("s0").numbers == LogSpec(["s0"]).numbers == ("s0",)
 
 

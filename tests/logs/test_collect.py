@@ -87,6 +87,17 @@ def test_segments_weights_probabilities_and_sampled_negatives(engine, make):
     assert ours.lambda_ == pytest.approx(theirs.lambda_, rel=1e-9)
 
 
+@pytest.mark.parametrize("engine", ["lazy polars", "pandas", "duckdb", "csv", SPARK])
+def test_a_row_with_trials_is_as_many_rows(engine, make):
+    trials = np.random.default_rng(1).integers(1, 9, len(LOG))
+    log = LOG.with_columns(clicks=LOG["click"] * (trials // 2 + 1), shown=trials)
+    row = np.repeat(np.arange(len(LOG)), trials)
+    label = np.arange(len(row)) - np.repeat(np.cumsum(trials) - trials, trials) < log["clicks"].to_numpy()[row]
+    options = {"scores": ["s1", "s2"], "weight": "w", "segment": "site"}
+    found = collect(make(engine, log.to_arrow()), label="clicks", trials="shown", **options)
+    assert_same(found, collect(log[row].with_columns(click=pl.Series(label)), label="click", **options))
+
+
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_keeps_the_best_of_each_request(engine, k, make):

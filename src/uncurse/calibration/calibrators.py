@@ -24,7 +24,7 @@ from ..evidence import Histogram
 from ..evidence.from_arrays import check_classes
 from ..links import logit
 from ..maps import ScoreMap, compose
-from ..validation import check_choice, check_labels, check_scores, check_weights
+from ..validation import check_choice, check_outcomes, check_scores
 from .binning import histogram, isotonic, scaling_binning
 from .parametric import beta, platt, temperature
 from .sample import Sample, sample_of_cells, sample_of_rows
@@ -50,6 +50,7 @@ def calibrate(
     *,
     scale: str = "logit",
     sample_weight: ArrayLike | None = None,
+    trials: ArrayLike | None = None,
     **options: Any,
 ) -> ScoreMap:
     """Fit a calibrator to labeled scores.
@@ -65,6 +66,8 @@ def calibrate(
     sample_weight : array-like of shape (n,), optional
         Only ratios matter. Whatever depends on a number of rows (half a row of smoothing, the smoothness of
         ``spline``) uses the effective number of rows, (Σw)² / Σw².
+    trials : array-like of shape (n,), optional
+        Number of trials of each row. `labels` are then numbers of successes, and a row counts as one row per trial.
     **options
         Options of the calibrator, such as ``n_bins=50`` or ``strict=False``.
 
@@ -84,13 +87,12 @@ def calibrate(
     """
     check_choice("scale", scale, ("logit", "probability"))
     values = check_scores(scores, scale)
-    y = check_labels(labels, len(values))
-    weights = check_weights(sample_weight, len(values))
+    values, y, weights, counts = check_outcomes(values, labels, sample_weight, trials, "labels")
     logits = logit(values.astype(np.float64)) if scale == "probability" else values
-    if len(values) > _EXACT_ROWS:
-        sample = sample_of_cells(Histogram().add(logits, y, weights))
+    if len(logits) > _EXACT_ROWS:
+        sample = sample_of_cells(Histogram().add(logits, y, weights, counts))
     else:
-        sample = sample_of_rows(logits.astype(np.float64, copy=False), y, weights)
+        sample = sample_of_rows(logits.astype(np.float64, copy=False), y, weights, counts)
     return compose(fit_calibrator(method, sample, **options), scale=scale)
 
 

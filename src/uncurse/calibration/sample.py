@@ -35,10 +35,11 @@ def sample_of_cells(cells: Histogram) -> Sample:
     return Sample(cells.score, cells.weight * factor, cells.label * factor)
 
 
-def sample_of_rows(logits: Array, labels: Any, weights: Array | None) -> Sample:
-    """Return the distinct scores of rows as a sample."""
+def sample_of_rows(logits: Array, labels: Any, weights: Array | None, counts: Array | None = None) -> Sample:
+    """Return the distinct scores of rows, each of which counts several times if there are counts, as a sample."""
     w = np.ones(len(logits)) if weights is None else weights
-    w = w * (w.sum() / np.square(w).sum())
+    times = np.ones(len(logits)) if counts is None else counts
+    w = w * times * ((w @ times) / (np.square(w) @ times))
     kept = w > 0
     score, place = np.unique(logits[kept], return_inverse=True)
     weight, label = (np.asarray(np.bincount(place, column[kept]), np.float64) for column in (w, w * labels))

@@ -15,7 +15,7 @@ from .. import documents
 from ..errors import UncurseError
 from ..validation import check_time
 from .app import app
-from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Weight
+from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Trials, Weight
 from .output import Format, Quiet, check_outputs, emit, write_document
 from .reading import collect_logs, column_names, log_spec
 
@@ -47,6 +47,7 @@ def collect(
         typer.Option(metavar="TIME", help="Time of the newest rows, such as 2026-11-15 (default with --into: now)."),
     ] = None,
     label: Label = None,
+    trials: Trials = None,
     weight: Weight = None,
     segment: Segment = None,
     request: Request = None,
@@ -73,8 +74,9 @@ def collect(
     seconds = None if half_life is None else duration_seconds(half_life)
     time = None if as_of is None else check_time(as_of, "--as-of").isoformat(timespec="seconds")
     check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
-    given = {"scores": column_names(scores or ""), "scale": scale, "negative_sampling_rate": negative_sampling_rate}
-    spec = log_spec({**given, "label": label, "weight": weight, "segment": segment, "request": request, "top_k": top_k})
+    given: dict[str, Any] = {"scores": column_names(scores or ""), "scale": scale, "label": label, "trials": trials}
+    given |= {"weight": weight, "segment": segment, "negative_sampling_rate": negative_sampling_rate}
+    spec = log_spec({**given, "request": request, "top_k": top_k})
     evidence = replace(collect_logs(log, spec, missing=missing), as_of=time)
     added = evidence.rows
     if out is not None:

@@ -26,6 +26,7 @@ def evaluate(
     log: options.LogsOrEvidence,
     scores: options.Served = None,
     label: options.Label = None,
+    trials: options.Trials = None,
     maps: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +87,7 @@ def evaluate(
         raise UncurseError(f"--segment {segment} is for maps by segment, and none of the maps is; leave it out")
     given: dict[str, Any] = {"scores": reading.served_column(scores), "scale": scale, "label": label, "weight": weight}
     given |= {"negative_sampling_rate": negative_sampling_rate, "segment": segment, "missing": missing}
-    given |= {"request": request, "top_k": top_k}
+    given |= {"trials": trials, "request": request, "top_k": top_k}
     evidence = reading.read_for_maps(log, loaded, given)
     alphas = top or options.shares("0.02:0.10:0.01" if evidence.spec.top_k is None else "1")
     values = None if value is None else _collect_values(log, evidence, value, missing)

@@ -42,6 +42,7 @@ def fit(
         typer.Option(help="A log with labels and all replicas, or evidence of one; may be repeated."),
     ] = None,
     label: options.Label = None,
+    trials: options.Trials = None,
     labels_from: Annotated[
         Literal["winners", "elsewhere"] | None,
         typer.Option(
@@ -99,7 +100,8 @@ def fit(
     from ..report.prose import intervals_of
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
-    _check_options(method, labeled, {"--label": label, "--labels-from": labels_from, "--calibrator": calibrator})
+    of_labels = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
+    _check_options(method, labeled, of_labels)
     if half_life is not None and not 0 < half_life < math.inf:
         raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
@@ -124,7 +126,7 @@ def fit(
         if labeled_log:
             known = {name: getattr(spec, name) for name in ("scores", "scale", "negative_sampling_rate")}
             known |= {"segment": None if method == "vad" else spec.segment, "missing": missing}
-        known |= {"label": label, "weight": weight}
+        known |= {"label": label, "trials": trials, "weight": weight}
         rows = read_evidence(labeled, known, need_label=True, half_life=half_life)
         if evidence.segments and not rows.segments and method != "vad":
             warn_user(

@@ -32,6 +32,7 @@ def monitor(
     map_file: options.MapFile,
     log: options.LogsOrEvidence,
     label: options.Label = None,
+    trials: options.Trials = None,
     scores: options.Served = None,
     weight: options.Weight = None,
     segment: Annotated[
@@ -102,10 +103,9 @@ def monitor(
         if before is not None and before.map_id != map_digest(fitted.map):
             raise UncurseError(f"--state {state} belongs to another map than {map_file}; name a new file for a new map")
         settled = _settled(time, settled_before, before, log)
-        given = {"scores": reading.served_column(scores), "label": label, "weight": weight, "segment": segment}
-        rows = reading.read_for_maps(
-            log, {map_file: fitted}, {**given, "request": request, "top_k": top_k, "missing": missing}, settled
-        )
+        given: dict[str, Any] = {"scores": reading.served_column(scores), "label": label, "trials": trials}
+        given |= {"weight": weight, "segment": segment, "missing": missing, "request": request, "top_k": top_k}
+        rows = reading.read_for_maps(log, {map_file: fitted}, given, settled)
         candidates = None if pool is None else _read_pool(pool, fitted.record, map_file)
         verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=accepted)
         if settled_before is not None:

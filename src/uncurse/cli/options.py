@@ -62,6 +62,9 @@ Served = Annotated[
 ]
 Scale = Annotated[Literal["logit", "probability", "value"] | None, typer.Option(help="Scale of the scores.")]
 Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
+Trials = Annotated[
+    str | None, typer.Option(help="Column of trials, such as impressions; labels are then counts, such as clicks.")
+]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
     Literal["refuse", "drop"] | None, typer.Option(help="What to do with rows without a value (default refuse).")

@@ -95,7 +95,8 @@ def label_options(spec: LogSpec) -> str:
     """Return the options that read the labels of the same kind of rows from another log."""
     weight = "" if spec.weight is None else f" --weight {spec.weight}"
     selection = "" if spec.top_k is None else f" --request {spec.top_k.request} --top-k {spec.top_k.k}"
-    return f"--label {spec.label}{weight}{selection}"
+    trials = "" if spec.trials is None else f" --trials {spec.trials}"
+    return f"--label {spec.label}{trials}{weight}{selection}"
 
 
 def collect_logs(
@@ -232,6 +233,7 @@ def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[s
         "Rows": f"{evidence.rows:,}",
         "Served score": f"{spec.scores[0]} ({spec.scale})",
         "Label": spec.label,
+        "Trials": spec.trials,
         "Weight": spec.weight,
         "Segment": spec.segment,
         "Negative-sampling rate": None if spec.negative_sampling_rate is None else f"{spec.negative_sampling_rate:g}",

@@ -30,6 +30,7 @@ def refresh(
     ],
     out: options.Out,
     label: options.Label = None,
+    trials: options.Trials = None,
     scores: options.Served = None,
     weight: options.Weight = None,
     request: options.Request = None,
@@ -56,7 +57,7 @@ def refresh(
     check_outputs({"--out": out}, [map_file, *today], format=format, suffix=".json")
     before = reading.load_map(map_file)
     given: dict[str, Any] = {"scores": reading.served_column(scores), "label": label, "weight": weight}
-    given |= {"request": request, "top_k": top_k, "segment": segment, "missing": missing}
+    given |= {"request": request, "top_k": top_k, "segment": segment, "missing": missing, "trials": trials}
     if segment is not None and not isinstance(before.map, Segmented):
         raise UncurseError(f"--segment {segment} is for maps by segment, and {map_file} is not one; leave it out")
     # Rows without a label are no negatives: they are left out.

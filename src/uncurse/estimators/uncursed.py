@@ -36,11 +36,11 @@ from ..methods.replica_calibration import calibrate_replicas
 from ..methods.vad import VAD
 from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
 from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
-from .outcome_line import fit_target_line, has_log_link
+from .outcome_curve import fit_outcomes, has_log_link
 from .replicas import ReplicaPlan, check_is_estimator
 
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
-_NO_INTERVAL = "a regression has none; compare predictions with outcomes by uncurse.calibration_error"
+_NO_INTERVAL = "a regression without labels has none; compare predictions with outcomes by uncurse.calibration_error"
 _TREES_AND_LINEAR = (
     "lightgbm",
     "xgboost",
@@ -413,11 +413,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
 class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     """Correct a regressor for the candidates that it ranks highest.
 
-    With labels the target is a line in the true score: its slope and level follow from the rows scored out of fold,
-    and the true score given the served one from the replicas on the pool. Without labels the line is the identity.
-    Around `PoissonRegressor`, `GammaRegressor` and `TweedieRegressor` with a log link, scores are logarithms of
-    predictions, the target is the exponential of the line, and predictions stay positive.
-    `interval` raises an error: compare predictions with outcomes by `uncurse.calibration_error`.
+    The map is a smooth curve of the targets by the scores of rows out of fold. If the pool differs from the training
+    rows, replicas show which true score a score stands for there. Without labels the map is that of `VAD`. Around
+    `PoissonRegressor`, `GammaRegressor` and `TweedieRegressor` with a log link, scores are logarithms of predictions.
 
     Parameters
     ----------
@@ -434,14 +432,15 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
     estimator_, replicas_, method_, reason_, record_, n_features_in_, feature_names_in_
         As in `UncursedClassifierCV`.
     map_ : ScoreMap
-        The score map, a straight line of the values or of their logarithms. It takes ``estimator_.predict(X)``.
+        The score map of the values, or of their logarithms. It takes ``estimator_.predict(X)``.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 20))
     >>> reg = UncursedRegressorCV(random_state=0).fit(X, X.sum(axis=1) / 5 + rng.normal(size=100))
-    >>> 0.2 < reg.map_.slope < 0.9
+    >>> values = reg.estimator_.predict(X)
+    >>> bool(reg.predict(X).max() < values.max())
     True
     """
 
@@ -464,29 +463,14 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
         return np.asarray(target)
 
     def _fit_map(self, done: CrossFit) -> Fitted:
-        kind, link, rows = done.replicas.kind, done.link, done.labeled
-        slope, level, said = 1.0, 0.0, ""
-        if rows is not None and rows.labels is not None:
-            z, weight = on_link(rows.scores, link), np.ones(len(rows.scores)) if rows.weights is None else rows.weights
-            slope, level, true = fit_target_line(z, rows.labels, weight, rows.repeats, replica_kind(kind), link)
-            if not true:
-                said = f"most of the variance of the scores is noise; the target rises by {slope:.3f} per unit of them"
-                record = FitRecord(
-                    "line", done.pool.record(), reason=said, no_interval=_NO_INTERVAL, scale="value", link=link,
-                    replicas=kind,
-                )  # fmt: skip
-                return Fitted(Affine(slope, level, link, "value"), record)
-            target = "log of the target" if link == "log" else "target"
-            said = f"; the {target} rises by {slope:.3f} per unit of the true score"
-        vad = VAD(link=link, scale="value", replicas=kind, lambda_floor=_LEAST_LAMBDA)
-        vad.fit(done.pool.scores, sample_weight=done.pool.weights)
-        shrinkage, center = vad.lambda_, vad.center_
-        record = replace(
-            vad.record_, method="line" if said else "vad", reason=f"λ = {shrinkage:.3f}{said}", no_interval=_NO_INTERVAL
-        )
-        if link == "log":  # the mean of exp(true score) given the served score
-            level += slope**2 * shrinkage * vad.noise_variance_ / 2
-        return Fitted(Affine(slope * shrinkage, level + slope * (1 - shrinkage) * center, link, "value"), record)
+        try:
+            if done.labeled is not None:
+                return fit_outcomes(done)
+        except UncurseError as error:
+            return self._unchanged(done, str(error))
+        vad = VAD(link=done.link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
+        fitted = vad.fit(done.pool.scores, sample_weight=done.pool.weights).fitted_
+        return replace(fitted, record=replace(vad.record_, no_interval=_NO_INTERVAL))
 
     def predict(self, X: Any) -> Array:
         """Predict corrected values.

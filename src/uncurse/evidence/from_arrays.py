@@ -14,12 +14,13 @@ from ..links import logit, to_link
 from ..threads import chunks, in_threads, shares
 from ..validation import (
     LARGEST_SCORE,
+    check_counts,
     check_finite,
-    check_labels,
     check_numbers,
     check_scores,
     check_weights,
     segment_rows,
+    split_trials,
     warn_if_probabilities,
 )
 from .evidence import Evidence, merged
@@ -37,19 +38,28 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
     return Evidence(spec, Moments(spec.link), served, replicas)
 
 
-def add_rows(evidence: Evidence, scores: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
-    """Add rows to evidence in place: scores (n, S), labels and weights (n,)."""
-    spec = evidence.spec
+def add_rows(
+    evidence: Evidence,
+    scores: Float,
+    labels: NDArray[Any] | None,
+    weights: Array | None,
+    trials: Array | None = None,
+) -> None:
+    """Add rows to evidence in place: scores (n, S), labels, weights and trials (n,)."""
+    spec, counts = evidence.spec, None
+    if labels is not None and trials is not None:
+        rows, labels, counts = split_trials(labels, trials)
+        scores, weights = scores[rows], None if weights is None else weights[rows]
     as_given = spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset
-    for rows in chunks(len(scores), len(scores) if as_given else _CHUNK):
-        own = scores[rows]
+    for part in chunks(len(scores), len(scores) if as_given else _CHUNK):
+        own = scores[part]
         linked, logits = (own, own) if as_given else converted(own.astype(np.float64, copy=False), spec)
-        y, w = (None if column is None else column[rows] for column in (labels, weights))
-        evidence.moments.add(linked, w)
+        y, *w = (None if column is None else column[part] for column in (labels, weights, counts))
+        evidence.moments.add(linked, *w)
         if evidence.served is not None:
-            evidence.served.add(logits[:, 0], y, w)
+            evidence.served.add(logits[:, 0], y, *w)
         if evidence.replicas is not None:
-            evidence.replicas.add(logits, y, w)
+            evidence.replicas.add(logits, y, *w)
 
 
 def converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
@@ -78,10 +88,12 @@ def from_arrays(
     spec: LogSpec | None = None,
     segments: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
+    trials: ArrayLike | None = None,
     histograms: bool = True,
 ) -> Evidence:
     """Convert arrays to evidence: scores (n, S), the served one first, labels (0 or 1), segments and weights of rows.
 
+    With `trials`, the label of a row is the number of its successes: the row counts as one row per trial.
     `spec` describes the columns; by default they are logits in columns named ``column 0``, ``column 1``, … Without
     histograms evidence has moments only.
 
@@ -94,7 +106,9 @@ def from_arrays(
     if array.shape[1] > max(64, len(array)):
         raise UncurseError(f"the scores have shape {array.shape}; columns are replicas: pass the transpose")
     weights = check_weights(sample_weight, len(array))
-    y = None if labels is None else check_labels(labels, len(array))
+    y, n = (None, None) if labels is None else check_counts(labels, trials, len(array), "labels")
+    if trials is not None and labels is None:
+        raise UncurseError("trials need labels, the successes of each row; pass both")
     if not isinstance(spec, LogSpec | None):
         raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")
     spec = LogSpec(column_names(array.shape[1])) if spec is None else spec
@@ -105,33 +119,32 @@ def from_arrays(
         label=None if y is None else spec.label or "label",
         weight=None if weights is None else spec.weight or "weight",
         segment=None if segments is None else spec.segment or "segment",
+        trials=None if n is None else spec.trials or "trials",
     )
     if spec.scale == "logit":
         warn_if_probabilities(array, "the scores")
     elif spec.scale == "probability" and not (array.min() >= 0 and array.max() <= 1):
         check_scores(array, "probability", ndim=2)
     try:
-        total = _sums(spec, histograms, array, y, weights)
+        total = _sums(spec, histograms, array, y, weights, n)
     except UncurseError:
         check_finite(array, "scores", LARGEST_SCORE)  # names the row among all
         raise
     parts = {}
     if segments is not None:
         for name, rows in zip(*segment_rows(segments, len(array)), strict=True):
-            own = _sums(spec, histograms, array[rows], *(None if c is None else c[rows] for c in (y, weights)))
+            own = _sums(spec, histograms, array[rows], *(None if c is None else c[rows] for c in (y, weights, n)))
             if own.weight:
                 parts[name] = own
     return replace(total, segments=parts)
 
 
-def _sums(
-    spec: LogSpec, histograms: bool, scores: Float, labels: NDArray[Any] | None, weights: Array | None
-) -> Evidence:
+def _sums(spec: LogSpec, histograms: bool, scores: Float, *columns: NDArray[Any] | None) -> Evidence:
     """Sum up rows, one thread per core."""
 
     def sums_of(rows: slice) -> Evidence:
         part = empty_evidence(spec, histograms)
-        add_rows(part, scores[rows], *(None if column is None else column[rows] for column in (labels, weights)))
+        add_rows(part, scores[rows], *(None if column is None else column[rows] for column in columns))
         return part
 
     return merged(in_threads(sums_of, shares(len(scores))))
@@ -195,7 +208,7 @@ def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
                 f"the labeled scores have shape {array.shape}; pass the {len(spec.scores)} replicas "
                 "of the pool, shape (m, S)"
             )
-        own = replace(spec, label=None, weight=None, segment=None)
+        own = replace(spec, label=None, weight=None, segment=None, trials=None)
         evidence = from_arrays(array, labels, spec=own, sample_weight=weights[0] if weights else None)
     if evidence.spec.label is None:
         raise UncurseError("the labeled evidence holds no labels; collect it with its label column")

@@ -80,22 +80,24 @@ class Histogram(PlainData):
         y = None if labels is None else check_labels(labels, len(values))
         return self.add(values, y, check_weights(sample_weight, len(values)))
 
-    def add(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> Histogram:
-        """Add valid rows, of logits (n,) or (n, S)."""
+    def add(
+        self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None = None
+    ) -> Histogram:
+        """Add valid rows, of logits (n,) or (n, S), each as often as it counts."""
         logits = logits[:, None] if logits.ndim == 1 else logits
         if not (logits.min() >= -_LARGEST and logits.max() <= _LARGEST):
             logits = np.clip(logits, -_LARGEST, _LARGEST)
         self._start(logits.shape[1], labels is not None)
         if len(logits) <= _SAMPLE and self._box is None:
-            self._join(*_each_row(_coordinates(logits), self._level, labels, weights))
+            self._join(*_each_row(_coordinates(logits), self._level, labels, weights, counts))
         else:
-            self._count(logits, labels, weights)
-        sums = [x.sum(dtype=np.float64) if weights is None else weights @ x for x in logits.T]
+            self._count(logits, labels, weights, counts)
+        sums = [np.sum(_values(_POSITION, x, weights, counts)) for x in logits.T]
         self.column_sums = self.column_sums + sums
-        self.rows += len(logits)
+        self.rows += len(logits) if counts is None else round(counts.sum())
         return self
 
-    def _count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> None:
+    def _count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None) -> None:
         """Count rows in the box, and join those outside it to the keys."""
         if self._box is None:
             rows = slice(None, None, max(1, len(logits) // _SAMPLE))
@@ -104,7 +106,7 @@ class Histogram(PlainData):
             # A sample fills no more cells than all rows do, so the final level is at least that of the sample.
             self._coarsen(_least_level(keys[sums[_WEIGHT] > 0], self._level))
             self._box = _Box(axes, self._level, labels is not None, weights is not None)
-        outside = self._box.count(logits, labels, weights)
+        outside = self._box.count(logits, labels, weights, counts)
         if outside:
             self._keys, self._sums = _collapse((self._keys, self._sums), *outside)
             if len(self._keys) > MAX_CELLS or sum(len(keys) for keys, _ in outside) > len(logits) // 16:
@@ -281,25 +283,25 @@ class _Box:
         """Number of cells on each axis."""
         return [high - low + 1 for low, high in self.ends]
 
-    def count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None) -> list[tuple[Keys, Array]]:
-        """Add rows; return keys and sums of the rows outside the box."""
+    def count(self, logits: Float, *columns: NDArray[Any] | None) -> list[tuple[Keys, Array]]:
+        """Add rows with labels, weights and counts; return keys and sums of the rows outside the box."""
         outside = []
         for chunk in chunks(len(logits), _CHUNK):
             axes = _coordinates(logits[chunk])
-            y, w = (None if column is None else column[chunk] for column in (labels, weights))
+            y, w, c = (None if column is None else column[chunk] for column in columns)
             numbered = list(_numbered(axes, self.level))
             numbers = [x for x, _, _ in numbered]
             if not all(low <= a and b <= high for (_, a, b), (low, high) in zip(numbered, self.ends, strict=True)):
                 kept = np.ones(len(numbers[0]), bool)
                 for x, (low, high) in zip(numbers, self.ends, strict=True):
                     kept &= (x >= low) & (x <= high)
-                rest = (None if column is None else column[~kept] for column in (y, w))
+                rest = (None if column is None else column[~kept] for column in (y, w, c))
                 outside.append(_each_row([x[~kept] for x in axes], self.level, *rest))
                 numbers, axes = [x[kept] for x in numbers], [x[kept] for x in axes]
-                y, w = (None if column is None else column[kept] for column in (y, w))
+                y, w, c = (None if column is None else column[kept] for column in (y, w, c))
             places = self._places(numbers, y)
             for sums, channel in zip(self.sums, self.channels, strict=True):
-                np.add.at(sums, places, _values(channel, axes[0], w))  # unlike bincount, without a copy
+                np.add.at(sums, places, _values(channel, axes[0], w, c))  # unlike bincount, without a copy
         return outside
 
     def _places(self, numbers: list[Float], labels: NDArray[Any] | None) -> Keys:
@@ -338,21 +340,22 @@ def _extent(numbers: Float) -> tuple[int, int]:
     return int(low - margin), int(high + margin)
 
 
-def _values(channel: int, served: Float, weights: Array | None) -> Any:
+def _values(channel: int, served: Float, weights: Array | None, counts: Array | None) -> Any:
     """Return what each row adds to a channel."""
-    if channel == _POSITION:
-        x = served.astype(np.float64, copy=False)
-        return x if weights is None else x * weights
-    if weights is None:
-        return 1.0
-    return weights if channel == _WEIGHT else weights * weights
+    value: Any = served.astype(np.float64, copy=False) if channel == _POSITION else 1.0
+    for factor in (weights, weights if channel == _WEIGHT_SQUARES else None, counts):
+        if factor is not None:
+            value = value * factor
+    return value
 
 
-def _each_row(axes: list[Float], level: int, labels: NDArray[Any] | None, weights: Array | None) -> tuple[Keys, Array]:
+def _each_row(
+    axes: list[Float], level: int, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None = None
+) -> tuple[Keys, Array]:
     """Return the key of each row, and what it adds to the sums."""
     sums = np.zeros((5, len(axes[0])))
     for channel in (_WEIGHT, _WEIGHT_SQUARES, *([_POSITION] if len(axes) == 1 else [])):
-        sums[channel] = _values(channel, axes[0], weights)
+        sums[channel] = _values(channel, axes[0], weights, counts)
     if labels is not None:
         sums[_LABEL], sums[_LABEL_SQUARES] = sums[_WEIGHT] * labels, sums[_WEIGHT_SQUARES] * labels
     return _pack([numbers.astype(np.int64) for numbers, _, _ in _numbered(axes, level)]), sums

@@ -48,12 +48,15 @@ class Moments(PlainData):
             raise UncurseError(f"the scores have shape {values.shape}; pass a column per replica, shape (n, S)")
         return self.add(values, check_weights(sample_weight, len(values)))
 
-    def add(self, values: Float, weights: Array | None) -> Moments:
-        """Add rows of numbers; raise UncurseError if some are not finite, which their sums show."""
+    def add(self, values: Float, weights: Array | None, counts: Array | None = None) -> Moments:
+        """Add rows of numbers, each as often as it counts; raise UncurseError if sums show that some are not finite."""
         part = Moments(self.link)
-        part.rows = len(values)
-        part.weight = float(len(values)) if weights is None else float(weights.sum())
-        part.weight_squares = float(len(values)) if weights is None else float(weights @ weights)
+        part.rows = len(values) if counts is None else round(counts.sum())
+        part.weight = part.weight_squares = float(part.rows)
+        total = weights if counts is None or weights is None else weights * counts
+        if total is not None and weights is not None:
+            part.weight, part.weight_squares = float(total.sum()), float(total @ weights)
+        weights = counts if total is None else total
         if part.weight > 0:
             with one_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
                 # Far from zero, subtracting a point near the scores before squaring keeps the digits of variances.

@@ -52,12 +52,13 @@ class LogSpec(PlainData):
     _kind: ClassVar[str] = "log description"
     scores: tuple[str, ...]  # columns of the replica scores, the served one first
     scale: str = "logit"  # of the scores
-    label: str | None = None  # columns of 0/1 labels, of row weights and of segments
+    label: str | None = None  # columns of labels (0 or 1, or successes in `trials`), row weights and segments
     weight: str | None = None
     segment: str | None = None
     top_k: TopK | None = None  # selection that was applied to the rows
     link: str = "logistic"  # of the moments
     negative_sampling_rate: float | None = None  # in training; its logarithm is added to every logit
+    trials: str | None = None  # column of the number of trials of each row
 
     def __post_init__(self) -> None:
         names = tuple(self.scores) if isinstance(self.scores, tuple | list) else (self.scores,)
@@ -66,9 +67,11 @@ class LogSpec(PlainData):
             raise UncurseError("no score column is named; name the served column first, then its replicas")
         for name in names:
             _check_name("scores", name)
-        for role in ("label", "weight", "segment"):
+        for role in ("label", "weight", "segment", "trials"):
             if getattr(self, role) is not None:
                 _check_name(role, getattr(self, role))
+        if self.trials is not None and self.label is None:
+            raise UncurseError(f"trials={self.trials!r} needs a label, the column of successes; name it")
         for name in self.numbers:
             if self.numbers.count(name) > 1:
                 raise UncurseError(f"column {name!r} is named twice; name a column for each score, label and weight")
@@ -81,7 +84,7 @@ class LogSpec(PlainData):
     @property
     def numbers(self) -> tuple[str, ...]:
         """Columns that must hold numbers."""
-        return (*self.scores, *(name for name in (self.label, self.weight) if name is not None))
+        return (*self.scores, *(name for name in (self.label, self.trials, self.weight) if name is not None))
 
     @property
     def logit_offset(self) -> float:

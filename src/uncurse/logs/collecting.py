@@ -35,6 +35,7 @@ def collect(
     scores: str | Sequence[str],
     *,
     label: str | None = None,
+    trials: str | None = None,
     weight: str | None = None,
     segment: str | None = None,
     top_k: TopK | None = None,
@@ -55,6 +56,9 @@ def collect(
         Columns of the replica scores, the served one first.
     label, weight, segment : str, optional
         Columns of 0/1 labels, of row weights, and of segments (text or whole numbers).
+    trials : str, optional
+        Column of the number of trials of each row, such as its impressions. The label is then the number of successes,
+        such as its clicks, and the row counts as one row per trial.
     top_k : TopK, optional
         Keep only the best rows of each request, by the served score; of equal scores the first.
     scale : {"logit", "probability", "value"}, default="logit"
@@ -81,7 +85,7 @@ def collect(
     3
     """
     columns = (scores,) if isinstance(scores, str) else tuple(scores) if isinstance(scores, Iterable) else scores
-    spec = LogSpec(columns, scale, label, weight, segment, top_k, link, negative_sampling_rate)
+    spec = LogSpec(columns, scale, label, weight, segment, top_k, link, negative_sampling_rate, trials)
     return collect_spec(source, spec, missing=missing, progress=progress)
 
 
@@ -116,7 +120,7 @@ def read_rows(
     reader, names = Reader(spec, missing=missing), None
     with _opened(source, _paths(source), reader) as batches:
         rows = pl.concat(reader.select(batches, progress), how="vertical_relaxed")
-        scores, _, weights = reader.arrays(rows)
+        scores, _, weights, _ = reader.arrays(rows)
         if spec.segment is not None:
             check_present(rows, spec.segment, "drop it, or fill it")
             names = rows[spec.segment].rank("dense").to_numpy()

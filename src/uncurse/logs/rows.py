@@ -22,7 +22,7 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK, merged
 from ..evidence.from_arrays import add_rows, empty_evidence
 from ..threads import cores
-from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights
+from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights, fault_of_counts
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 #: Rows that are read at a time: 2e7 rows in 8 segments stay within 500 MB.
@@ -72,6 +72,7 @@ class Reader:
         self.spec, self.settled, self.text = spec, settled, text
         self.drops = check_choice("missing", missing, ("refuse", "drop")) == "drop"
         named = (spec.segment, getattr(spec.top_k, "request", None), getattr(settled, "time", None))
+        self.of_labels = [name for name in (spec.label, spec.trials) if name is not None]
         self.columns = list(dict.fromkeys((*spec.numbers, *(name for name in named if name is not None))))
         self.left_out: Counter[str] = Counter()
 
@@ -82,15 +83,14 @@ class Reader:
         spec, settled = self.spec, self.settled
         rows = self._numbered(source, progress)
         if self.drops:
-            needed = [name for name in self.columns if name != spec.label]
+            needed = [name for name in self.columns if name not in self.of_labels]
             rows = (self._without_missing(batch, needed) for batch in rows)
         if spec.top_k is not None:
             rows = self._best(rows, spec.top_k)
         if settled is not None and settled.time is not None:
             rows = (_in_time(batch, settled, settled.time) for batch in rows)
-        if spec.label is not None and (self.drops or settled is not None):
-            labels = [spec.label]
-            rows = (self._without_missing(batch, labels) for batch in rows)
+        if self.of_labels and (self.drops or settled is not None):
+            rows = (self._without_missing(batch, self.of_labels) for batch in rows)
         return rows
 
     def _numbered(self, source: Iterable[pl.DataFrame], progress: Progress | None) -> Iterator[pl.DataFrame]:
@@ -157,20 +157,24 @@ class Reader:
                 )
         return batch.with_columns(typed)
 
-    def arrays(self, batch: pl.DataFrame) -> tuple[Float, NDArray[Any] | None, Array | None]:
-        """Return scores (n, S), labels and weights of a typed batch; the first value at fault is an error."""
+    def arrays(self, batch: pl.DataFrame) -> tuple[Float, NDArray[Any] | None, Array | None, Array | None]:
+        """Return scores (n, S), labels, weights and trials of a typed batch; the first value at fault is an error."""
         spec = self.spec
         columns = [_numbers(batch, name, spec) for name in spec.scores]
         scores: Float = np.empty((len(batch), len(columns)), np.result_type(*columns))
         for i, column in enumerate(columns):
             scores[:, i] = column
-        labels = None if spec.label is None else _numbers(batch, spec.label, spec)
+        labels, trials = (None if name is None else _numbers(batch, name, spec) for name in (spec.label, spec.trials))
+        found = None if labels is None or trials is None else fault_of_counts(labels, trials)
+        if found is not None:
+            of_trials, at, problem = found
+            raise fault(batch, self.of_labels[of_trials], at, problem)
         weights = None
         if spec.weight is not None:
             weights = _numbers(batch, spec.weight, spec).astype(np.float64)
             if weights.any():
                 weights = check_weights(weights, len(batch))
-        return scores, labels, weights
+        return scores, labels, weights, trials
 
     def segments(self, batch: pl.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
         """Return the name of each segment, with the places of its rows in a batch."""
@@ -190,11 +194,11 @@ class _Sums:
         self.segments: dict[str, Evidence] = {}
 
     def add(self, batch: pl.DataFrame) -> None:
-        scores, labels, weights = self.reader.arrays(batch)
-        add_rows(self.total, scores, labels, weights)
+        scores, *columns = self.reader.arrays(batch)
+        add_rows(self.total, scores, *columns)
         for name, rows in self.reader.segments(batch):
-            y, w = (None if column is None else column[rows] for column in (labels, weights))
-            add_rows(self.segments.setdefault(name, empty_evidence(self.reader.spec)), scores[rows], y, w)
+            own = (None if column is None else column[rows] for column in columns)
+            add_rows(self.segments.setdefault(name, empty_evidence(self.reader.spec)), scores[rows], *own)
 
     def evidence(self) -> Evidence:
         return replace(self.total, segments=self.segments)
@@ -278,13 +282,15 @@ def _parsed(batch: pl.DataFrame, name: str) -> pl.Series:
 def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
     """Return a typed column as an array; the first value that it cannot hold is an error."""
     remedy = "drop or repair those rows first"
-    if name == spec.label:  # without the best row, the next one of its request would count as selected
+    if name in (spec.label, spec.trials):  # without the best row, the next one of its request would count as selected
         remedy = "leave out rows that were not shown, with top_k their whole requests; do not fill labels with 0"
     if batch[name].null_count():
         check_present(batch, name, remedy)
     values = batch[name].to_numpy()
-    if name == spec.label:
-        valid, rule = (values == 0) | (values == 1), "labels must be 0 or 1"
+    if spec.trials is not None and name in (spec.label, spec.trials):  # which are compared later
+        valid, rule = ~np.isnan(values), ""
+    elif name == spec.label:
+        valid, rule = (values == 0) | (values == 1), "labels must be 0 or 1, or successes with a column of trials"
     elif name == spec.weight:
         valid, rule = (values >= 0) & (values < np.inf), "weights must be 0 or more"
     elif spec.scale == "probability":

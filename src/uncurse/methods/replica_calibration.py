@@ -41,7 +41,7 @@ from .shrinkage import shrink_towards
 from .truth import TruthModel
 
 _MIN_SEGMENT_ROWS = 2_000  # a segment of this size gets its own distribution of true scores
-_MOVE_ERROR = 0.35  # of the move from labeled rows to pool, relative to it
+MOVE_ERROR = 0.35  # of the move from labeled rows to pool, relative to it
 # Denoised scores that vary by less than a tenth of the served scores are mostly the error of their own estimation.
 _LEAST_SPREAD = 0.1
 
@@ -222,7 +222,7 @@ class ReplicaCalibration:
             moved = self.shift * (top.log_mean(self.projection(x)) - top.log_mean(self.before(x)))
         by_pool = top.squared_error(by_score, self.projection.features(x), self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
-        return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(_MOVE_ERROR * moved)))
+        return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(MOVE_ERROR * moved)))
 
     def level_error(self, top: TopShare) -> tuple[float, int]:
         """Return the relative error due to level differences between labeled rows and pool, and its freedom."""

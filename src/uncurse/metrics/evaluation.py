@@ -26,6 +26,7 @@ from ..validation import (
     check_labels,
     check_length,
     check_numbers,
+    check_outcomes,
     check_predictions,
     check_scores,
     check_share,
@@ -99,6 +100,7 @@ def evaluate(
     alphas: Sequence[float] | float = (0.02, 0.05, 0.1, 1.0),
     *,
     sample_weight: ArrayLike | None = None,
+    trials: ArrayLike | None = None,
     n_bins: int = 10,
     strategy: str = "quantile",
 ) -> Evaluation:
@@ -113,6 +115,8 @@ def evaluate(
         Labels (0 or 1), predicted probabilities, and optional weights, of which only ratios matter.
     alphas : sequence of float or float, default=(0.02, 0.05, 0.1, 1.0)
         Shares to select.
+    trials : array-like of shape (n,), optional
+        Number of trials of each row. `y` is then the number of successes, and the row counts as one row per trial.
     n_bins : int, default=10
         Number of bins of ECE and MCE, at most 4096.
     strategy : {"quantile", "uniform"}, default="quantile"
@@ -133,21 +137,26 @@ def evaluate(
     >>> bool(result.rows[0].calibration_error > 0.2)
     True
     """
-    return _warned(_evaluate(y, p, _check_shares(alphas), sample_weight, n_bins, strategy))
+    return _warned(_evaluate(y, p, _check_shares(alphas), sample_weight, n_bins, strategy, trials))
 
 
 def _evaluate(
-    y: ArrayLike, p: ArrayLike, shares: list[float], sample_weight: ArrayLike | None, n_bins: int, strategy: str
+    y: ArrayLike,
+    p: ArrayLike,
+    shares: list[float],
+    sample_weight: ArrayLike | None,
+    n_bins: int,
+    strategy: str,
+    trials: ArrayLike | None = None,
 ) -> Evaluation:
-    f = check_predictions(p)
-    labels = check_labels(y, len(f), name="y")
-    weights = check_weights(sample_weight, len(f))
-    total = float(len(f)) if weights is None else float(weights.sum())
-    if weights is None and max(shares) < 0.5:  # only the top is needed: find its edge before sorting
+    f, labels, weights, counts = check_outcomes(check_predictions(p), y, sample_weight, trials, "y")
+    total, equal = float(len(f)), weights is None and counts is None
+    if equal and max(shares) < 0.5:  # only the top is needed: find its edge before sorting
         count = count_of_share(max(shares), len(f))
         top = f >= np.partition(f, len(f) - count)[len(f) - count]
         f, labels = f[top], labels[top]
-    prediction, sums = sums_of_rows(f, labels, weights)
+    prediction, sums = sums_of_rows(f, labels, weights, counts)
+    total = total if equal else float(sums[0].sum())
     selected = [selected_weight(alpha, sums, total) for alpha in shares]
     n_bins = min(check_count(n_bins, "n_bins"), MAX_BINS)
     return Evaluation(top_metrics(prediction, sums, shares, selected, n_bins, strategy), total, n_bins, strategy)

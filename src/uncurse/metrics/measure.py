@@ -20,8 +20,12 @@ _EXACT_ROWS = 1 << 20
 _DRAWS = 40_000  # of gaps, over all bins: a noise floor has a relative error of 0.5%
 
 
-def sums_of_rows(f: Float, labels: NDArray[Any], weights: Array | None) -> tuple[Array, Array]:
+def sums_of_rows(
+    f: Float, labels: NDArray[Any], weights: Array | None, counts: Array | None = None
+) -> tuple[Array, Array]:
     """Return distinct predictions, ascending, and Σw, Σwy, Σw² and Σw²y of each, shape (4, K)."""
+    if counts is not None and weights is None:
+        weights = np.ones(len(f))
     if weights is None:
         # Sort predictions with their labels in the lowest bit: faster than to sort an index. Adding 0 turns −0 into 0.
         bits: NDArray[Any] = (f + f.dtype.type(0)).view(np.uint32 if f.dtype == np.float32 else np.uint64)
@@ -34,7 +38,7 @@ def sums_of_rows(f: Float, labels: NDArray[Any], weights: Array | None) -> tuple
         order = np.argsort(f)
         order = order[weights[order] > 0]
         scores, w, y = f[order].astype(np.float64), weights[order], labels[order]
-        sums = np.stack([w, w * y, w * w, w * w * y])
+        sums = np.stack([w, w * y, w * w, w * w * y]) * (1.0 if counts is None else counts[order])
     # Beyond a million rows, predictions that agree in 14 bits are one: the sums take most of the time.
     keys = scores if len(scores) <= _EXACT_ROWS else scores.astype(np.float32).view(np.uint32) >> 9
     starts = np.flatnonzero(np.append(True, keys[1:] > keys[:-1]))
