@@ -27,6 +27,7 @@ from .fitted import Method, Solution, on_scores
 from .label_free import Monotone, label_free_estimate, lines_of
 from .noise import ReplicaKind, replica_kind, served_lead
 from .records import DataRecord, FitRecord
+from .replica_check import check_log_odds, check_replicas
 from .shrinkage import Shrinkage, by_segment, segment_records
 from .truth import TruthModel
 
@@ -229,9 +230,12 @@ class _Fit:
         vad = self.vad
         if vad.calibrator is None and self.labeled is not None:
             raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
+        if self.table is not None:
+            check_log_odds(self.table, squares=vad.shape == "straight")
+        if self.variance is None:
+            check_replicas(self.kind, self.pool, self.table)
         shrinkage = Shrinkage.of(self.pool.moments, self.kind, variance=self.variance, table=self.table)
-        # Bootstraps of a stable model may agree.
-        if self.kind.exchangeable and self.variance is None and shrinkage.identical:
+        if self.variance is None and shrinkage.identical:
             warn_user("the replicas are identical, so they show no noise; was the seed changed?")
         if vad.shape == "monotone":
             return self._monotone(shrinkage)
