@@ -131,7 +131,8 @@ def fit_auto(
     if labeled is None or labels_from is None:
         model = TruthModel(kind.table_of(pool, "pool"), replicas)
         check_log_odds(model.table)
-        check_replicas(kind, pool, model.table)
+        if not own_rows:
+            check_replicas(kind, pool, model.table)
         return _label_free(pool, model, lines, labels=False)
     solution, fit = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows)
     record = solution.record

@@ -267,13 +267,12 @@ def calibrate_replicas(
         negative_sampling_rate=pool.spec.negative_sampling_rate,
         segment=pool.spec.segment,
     )
-    scaling = fit_scaling(TruthModel(rows, replicas))
-    scaled = table.rescaled(max(scaling[0], _LEAST_SCALING), scaling[1])
-    extremes = describe_extremes(scaled)
-    if extremes and kind.served_is_a_column:
+    extremes = describe_extremes(table)
+    if extremes and kind.served_is_a_column and not _is_line(labeled):
         return _isotonic(pool, labeled, replace(record, reason=extremes)), None
+    scaling = fit_scaling(TruthModel(rows, replicas))
     if not own_rows:  # otherwise the replicas were trained here
-        check_replicas(kind, pool, scaled)
+        check_replicas(kind, pool, table.rescaled(*scaling))
     if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
         _warn_of_odds(scaling[1], pool.spec)
     # The same precision for both: the difference between them is what matters.
@@ -316,6 +315,24 @@ def calibrate_replicas(
         record, reason=reason, line_probability=(direct or labels).line_probability, shift_probability=shift
     )
     return Solution(score_map, record, fit), fit
+
+
+def _is_line(labeled: Evidence) -> bool:
+    """Return whether a line in the scores describes the log odds of the labels as well as any increasing curve."""
+    cells = labeled.served
+    assert cells is not None
+    assert cells.label is not None
+    likelihood = []
+    for method in ("isotonic", "platt"):
+        try:
+            log_odds = fit_calibrator(method, cells).transform(cells.score)
+        except UncurseError:  # a few scores that are far out can reverse the line
+            return False
+        likelihood.append(float(cells.label @ log_odds - cells.weight @ np.logaddexp(0.0, log_odds)))
+    labels, total = float(cells.label.sum()), float(cells.weight.sum())
+    rows = cells.effective_rows / total
+    rarer = rows * min(labels, total - labels)
+    return bool(rows * (likelihood[0] - likelihood[1]) < _BEND * rarer ** (1 / 3))
 
 
 def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution:
@@ -449,7 +466,9 @@ _FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
 # Standard deviations of differences between pool and labeled rows, if there are any: of means (in standard deviations
 # of the score), of the logarithm of the standard deviation of the score, and of that of the noise.
 _SIZES = np.array([0.3, 0.1, 0.1])
-_LEAST_SCALING = 1e-3  # scores that need a smaller slope spread over several orders of magnitude
+# With n labels of the rarer class, the log likelihood of isotonic regression exceeds that of the right line by about
+# 2 ∛n; a larger difference shows a bend.
+_BEND = 3.5
 _ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
 
 

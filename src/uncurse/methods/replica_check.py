@@ -16,7 +16,7 @@ from .noise import ReplicaKind, identical_replicas
 _MIN_ROWS = 1_000  # with fewer rows the columns are not judged
 _EXTREME = 30.0  # log odds of a probability of 1e-13
 _RARE = 2e-4  # share of rows; fewer are outliers, which the methods other than a single λ withstand
-_LEAST_VARIANCE = 0.01  # share of the variance; extreme scores with less of it hardly change λ
+_LEAST_VARIANCE = 0.1  # share of the variance; extreme scores with less of it hardly change λ
 _UNRELATED = 0.1  # correlation that models of the same target exceed
 _LESS_RELATED = 0.5  # least mean correlation of a column with the others, relative to that among these
 _ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of replicas by seed are off by 5% and more

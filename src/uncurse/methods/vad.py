@@ -191,12 +191,18 @@ class VAD(Method):
         )
         rows = None if labeled is None else labeled_evidence(labeled, evidence)
         with one_blas_thread():
-            table = self._table(evidence, pool, sample_weight) if variance is None else None
+            table = None
+            if variance is None:
+                table = self._table(evidence, pool, sample_weight)
+                self._check_replicas(evidence, table)
             fitted = _Fit(self, evidence, rows, table, variance).solution().fitted()
         self.fitted_, record = fitted, fitted.record
         for name in ("lambda_", "standard_error", "center", "noise_variance", "score_variance"):
             setattr(self, name.rstrip("_") + "_", getattr(record, name))
         return self
+
+    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
+        check_replicas(replica_kind(self.replicas), evidence, table)
 
     def _table(self, evidence: Evidence, pool: Any, sample_weight: ArrayLike | None) -> ReplicaTable | None:
         """Return replicas of the pool, or of a sample of its rows, which shows the error of λ."""
@@ -232,8 +238,6 @@ class _Fit:
             raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
         if self.table is not None:
             check_log_odds(self.table, squares=vad.shape == "straight")
-        if self.variance is None:
-            check_replicas(self.kind, self.pool, self.table)
         shrinkage = Shrinkage.of(self.pool.moments, self.kind, variance=self.variance, table=self.table)
         if self.variance is None and shrinkage.identical:
             warn_user("the replicas are identical, so they show no noise; was the seed changed?")
