@@ -17,7 +17,7 @@ _MIN_ROWS = 1_000  # with fewer rows the columns are not judged
 _EXTREME = 30.0  # log odds of a probability of 1e-13
 _RARE = 2e-4  # share of rows; fewer are outliers, which the methods other than a single λ withstand
 _LEAST_VARIANCE = 0.1  # share of the variance; extreme scores with less of it hardly change λ
-_UNRELATED = 0.1  # correlation that models of the same target exceed
+_CHANCE = 3.0  # standard errors that the correlation of a column with the others exceeds
 _LESS_RELATED = 0.5  # least mean correlation of a column with the others, relative to that among these
 _ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of replicas by seed are off by 5% and more
 _COMPARABLE = 5.0  # with a larger one, columns are not scores of one model
@@ -74,7 +74,7 @@ def check_replicas(kind: ReplicaKind, pool: Evidence, table: ReplicaTable | None
     varies = f"the scores of {names[worst]} vary {ratios[worst]:.2g} times as much as those of {names[0]}"
     if not 1 / _COMPARABLE <= ratios[worst] <= _COMPARABLE:
         raise UncurseError(f"{varies}, so they are no replicas; pass scores on one scale, without outliers")
-    _check_relations(covariance / np.sqrt(np.outer(variance, variance)), names)
+    _check_relations(covariance / np.sqrt(np.outer(variance, variance)), pool.moments.effective_rows, names)
     if kind.name == "seeds" and not 1 / _ALIKE <= ratios[worst] <= _ALIKE:
         warn_user(
             f"{varies}, so models differ by more than the seed, and predictions can be off by 5% to 20%: train them "
@@ -84,12 +84,12 @@ def check_replicas(kind: ReplicaKind, pool: Evidence, table: ReplicaTable | None
         _check_kind(kind, covariance)
 
 
-def _check_relations(correlation: Array, names: tuple[str, ...]) -> None:
+def _check_relations(correlation: Array, rows: float, names: tuple[str, ...]) -> None:
     """Raise UncurseError if a column is hardly related to the others, as after a shuffle."""
     others = len(names) - 1
     related = (correlation.sum(axis=0) - 1) / others
     odd = int(np.argmin(related)) if others > 1 else 1
-    least = _UNRELATED
+    least = _CHANCE / math.sqrt(rows)
     if others > 1:
         among = np.delete(np.delete(correlation, odd, 0), odd, 1)
         least = max(least, _LESS_RELATED * (among.sum() - others) / (others * (others - 1)))
