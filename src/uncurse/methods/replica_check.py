@@ -96,7 +96,7 @@ def _check_relations(correlation: Array, rows: float, names: tuple[str, ...]) ->
     if related[odd] < least:
         raise UncurseError(
             f"the scores of {names[odd]} are hardly related to the others (correlation {related[odd]:.2f}); pass "
-            "scores of the same rows, in the same order"
+            "scores of the same rows, in the same order, of models that were trained to the end"
         )
 
 
