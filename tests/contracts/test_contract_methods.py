@@ -18,6 +18,8 @@ from uncurse import (
 )
 from uncurse.calibration import CALIBRATORS
 
+pytestmark = pytest.mark.filterwarnings("ignore:the other columns differ")  # bootstraps have the rows of seeds here
+
 GRID = np.linspace(-6, 3, 50)
 COMMON = {"scale": "logit", "replicas": "seeds"}
 #: How to make each method, and whether it takes labels.

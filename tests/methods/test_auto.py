@@ -278,8 +278,8 @@ def test_identical_replicas_with_labels_are_calibrated_only_if_labels_contradict
     assert abs(error_on_top(auto.predict_proba, truth, scores[:, 0] + shift, 0.1)) < 0.06
 
 
-def test_replicas_that_contradict_each_other_raise_a_warning():
-    with pytest.warns(UserWarning, match="λ"):
+def test_replicas_that_contradict_each_other_are_an_error():
+    with pytest.raises(UncurseError, match="column 1 are hardly related"):
         fit(np.column_stack([POOL[:, 0], -POOL[:, 1]]))
 
 

@@ -357,6 +357,7 @@ def test_few_labels_keep_the_prior_slope_and_many_override_it():
     assert abs(slopes[1] - 0.6) < 0.06  # I is 3,000; a standard error is 0.02
 
 
+@pytest.mark.filterwarnings("ignore:the other columns differ")  # they are replicas by seed
 @pytest.mark.parametrize("kind", ["seeds", "bootstrap"])
 def test_labels_independent_of_scores_are_predicted_by_their_rate(kind):
     labels = np.random.default_rng(8).random(10_000) < 0.1

@@ -160,6 +160,6 @@ def pool_of(scores) -> Evidence:
 def test_bad_requests_are_refused(options, message):
     scores = draw(1)[2]
     with pytest.raises(UncurseError, match=message):
-        Auto(scale="logit", replicas="bootstrap").fit(scores, **options)
+        Auto(scale="logit", replicas="seeds").fit(scores, **options)
     with pytest.raises(UncurseError, match="rows of the pool"):
         Auto(scale="logit", replicas="seeds").fit(pool_of(scores), request=np.zeros(80_000))

@@ -294,7 +294,7 @@ def test_a_tandem_may_have_a_lambda_above_one():
 
 
 def test_a_tandem_uses_the_same_kind_of_replica_for_pool_and_labeled_rows():
-    pool, (scores, y) = pool_of(2000, 3), labeled_of(2000, 3)
+    pool, (scores, y) = pool_of(900, 3), labeled_of(900, 3)
     lambdas = [make(replicas="bootstrap").fit(each).lambda_ for each in (pool, scores)]
     vad = make(replicas="bootstrap", calibrator="platt").fit(pool, labeled=(scores, y))
     np.testing.assert_allclose(vad.lambda_, lambdas[0] / lambdas[1], rtol=1e-12)

@@ -196,7 +196,7 @@ def _fit_winners(
     origin, of_labeled = check_labels_from(labeled, labels_from), None
     if labeled is not None and paths is not None and origin == "elsewhere":
         of_labeled = read_rows([input_file(path) for path in paths], labeled.spec, missing="drop")[0]
-    solution = fit_requests(scores, pool.spec, requests, labeled, of_labeled, replicas=replicas, labels_from=origin)
+    solution = fit_requests(scores, pool, requests, labeled, of_labeled, replicas=replicas, labels_from=origin)
     return solution.fitted()
 
 

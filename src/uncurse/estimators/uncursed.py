@@ -24,7 +24,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Histogram
+from ..evidence import Evidence, Histogram
+from ..evidence.histogram import ReplicaTable
 from ..links import logit
 from ..maps import Affine, Curve, compose
 from ..methods.auto import fit_auto
@@ -49,6 +50,13 @@ _TREES_AND_LINEAR = (
     "sklearn.ensemble",
     "sklearn.linear_model",
 )
+
+
+class _OwnVAD(VAD):
+    """VAD of replicas that were trained here, so that their kind is known."""
+
+    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
+        pass
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
@@ -350,7 +358,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             pool = done.pool.evidence(clip)
             rows = None if done.labeled is None else done.labeled.evidence(clip)
             if self.method == "vad":
-                vad = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
+                vad = _OwnVAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
                 fitted = vad.fit(pool).fitted_
             elif self.method == "labels":
                 if rows is None:
@@ -468,7 +476,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
                 return fit_outcomes(done)
         except UncurseError as error:
             return self._unchanged(done, str(error))
-        vad = VAD(link=done.link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
+        vad = _OwnVAD(link=done.link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
         fitted = vad.fit(done.pool.scores, sample_weight=done.pool.weights).fitted_
         return replace(fitted, record=replace(vad.record_, no_interval=_NO_INTERVAL))
 

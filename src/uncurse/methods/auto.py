@@ -22,6 +22,7 @@ from .noise import ReplicaKind, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
 from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
+from .replica_check import check_log_odds, check_replicas
 from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
 from .truth import TruthModel
@@ -130,7 +131,7 @@ class Auto(ReplicaMethod):
                 scores = check_numbers(pool, "pool")  # type: ignore[arg-type]
                 of_labeled = check_numbers(labeled[0], "labeled") if isinstance(labeled, tuple) else None
                 solution = fit_requests(
-                    scores, evidence.spec, requests, rows, of_labeled, replicas=self.replicas, labels_from=origin
+                    scores, evidence, requests, rows, of_labeled, replicas=self.replicas, labels_from=origin
                 )
             self.fitted_ = solution.fitted()
         return self
@@ -153,10 +154,14 @@ def fit_auto(
     kind.check_columns(len(pool.spec.scores))
     lines = lines_of(pool.moments, kind) if lines is None else lines
     if labeled is None or labels_from is None:
-        return _label_free(pool, TruthModel(kind.table_of(pool, "pool"), replicas), lines, labels=False)
+        model = TruthModel(kind.table_of(pool, "pool"), replicas)
+        check_log_odds(model.table)
+        if not own_rows:
+            check_replicas(kind, pool, model.table)
+        return _label_free(pool, model, lines, labels=False)
     solution, fit = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows)
     record = solution.record
-    if not fit.pool.denoise:  # the record says why
+    if fit is None or not fit.pool.denoise:  # the record says why
         return solution
     problem = _problem_of_scores(fit.table)
     if fit.scaling != (1.0, 0.0):
@@ -223,7 +228,7 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     nothing = Solution(on_scores(spec, Affine(1.0, 0.0)), replace(record, method="nothing"))
     if model.identical or shrinkage.identical:
         reason = "the replicas are identical, so they show no noise"
-        if kind.exchangeable and not labels:  # bootstraps of a stable model may agree
+        if not labels:
             warn_user(f"{reason}; was the seed changed?")
         return replace(nothing, record=replace(nothing.record, reason=reason, no_interval=reason))
     chosen = label_free_estimate(model, shrinkage, lines)

@@ -260,7 +260,9 @@ class Solution:
         errors = error_table(lambda served: default.at_logits(served - offset), self.estimate)
         no_interval = self.record.no_interval
         if errors is None and not no_interval:
-            no_interval = "predictions on the top are 0 to double precision; are the scores logits?"
+            no_interval = (
+                "the rate on the top is 0, or not known to a factor of 1,000; are the scores logits of one model?"
+            )
         return Fitted(score_map, replace(self.record, no_interval=no_interval), errors)
 
 

@@ -14,10 +14,8 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
 from ..evidence.histogram import ReplicaTable
-from ..validation import check_choice, warn_user
+from ..validation import check_choice
 
-_ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of such seeds are off by 5% and more
-_MIN_ROWS = 1_000  # with fewer rows the ratio is not judged
 _SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
 _IDENTICAL = 1e-12  # sums of squares of identical columns differ by rounding
 # On rows that the served score selected, it exceeds its replicas: by one standard deviation of the gap on the top 20%,
@@ -54,8 +52,6 @@ class ReplicaKind:
     too_few: ClassVar[str] = "column 0 is the served model, each bootstrap another column"
     #: Whether the served column is distributed like the others, so that the mean of all is a better score.
     exchangeable: ClassVar[bool] = False
-    #: Whether all columns are of models that are trained alike, so that they vary alike.
-    trained_alike: ClassVar[bool] = False
     #: Whether column 0 holds the served score.
     served_is_a_column: ClassVar[bool] = True
     #: What `Auto` says if the labels show noise that the replicas do not.
@@ -120,7 +116,6 @@ class Seeds(ReplicaKind):
     """Models that differ only by their seed; the served one is one of them."""
 
     name = "seeds"
-    trained_alike = True
     too_few = "train the model once more with another seed"
     exchangeable = True
     shows_selection = True
@@ -232,7 +227,6 @@ class Snapshots(Seeds):
     """
 
     name = "snapshots"
-    trained_alike = False
     too_few = "keep an earlier checkpoint of the served model"
     shows_selection = False  # with a slope, the difference of the columns changes with the score
     no_interval = (
@@ -278,20 +272,6 @@ class Snapshots(Seeds):
         slope = _deming_slope(spread.served, both, others, size)
         gap = others / slope**2 + spread.served - 2 * both / slope
         return _pooled(gap, spread.within / slope**2, size) * size / (1 + (size - 1) / np.square(slope))
-
-
-def warn_if_unlike(kind: ReplicaKind, moments: Moments) -> None:
-    """Warn if the columns vary too differently for models that are trained alike."""
-    variance = np.diagonal(moments.covariance)
-    if not kind.trained_alike or moments.effective_rows < _MIN_ROWS or not (variance > 0).all():
-        return
-    ratios = np.sqrt(variance[1:] / variance[0])
-    worst = int(np.argmax(np.abs(np.log(ratios))))
-    if abs(np.log(ratios[worst])) > np.log(_ALIKE):
-        warn_user(
-            f"the scores of column {worst + 1} vary {ratios[worst]:.2g} times as much as the served ones, so models "
-            "differ by more than the seed, and predictions can be off by 5% to 20%: train them alike, and long enough"
-        )
 
 
 def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:

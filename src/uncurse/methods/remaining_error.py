@@ -17,6 +17,7 @@ from ..validation import check_number, check_share
 SHARES = (0.01, 0.02, 0.05, 0.1)
 _SMALLEST, _STEPS = 0.001, 32  # of the shares in the table, at equal ratios
 _CERTAIN = 1e-280  # a mean probability below this has no relative error in double precision
+_LARGEST_FACTOR = 1_000.0  # by which a rate may be off, with 90% confidence; there is no interval beyond
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Estimate(Protocol):
 
 
 def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
-    """Compare predictions, a function of served logits, with an estimate; None if they are 0 to double precision."""
+    """Compare predictions, a function of served logits, with an estimate; None if a rate is 0 or not known at all."""
     rows = estimate.table.effective_rows
     lowest = min(max(_SMALLEST, 1 / rows), 1.0)
     alphas = np.unique([*np.geomspace(lowest, 1.0, _STEPS).round(12), *(a for a in SHARES if a >= lowest)])
@@ -87,7 +88,8 @@ def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
             return None
         columns.append((float(np.log(predicted / estimated)), estimate.log_error(top), *shared))
     error, chance, level, freedom = zip(*columns, strict=True)
-    return ErrorTable(tuple(alphas.tolist()), error, chance, level, int(freedom[0]))
+    table = ErrorTable(tuple(alphas.tolist()), error, chance, level, int(freedom[0]))
+    return table if table.interval(float(alphas[0]))[1] < _LARGEST_FACTOR else None
 
 
 def compared_tops(table: ReplicaTable) -> list[TopShare]:

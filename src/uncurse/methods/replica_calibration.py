@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._types import Array
+from ..calibration.calibrators import fit_calibrator
 from ..calibration.logistic import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
@@ -29,14 +30,15 @@ from ..evidence.from_arrays import labeled_evidence, pool_evidence
 from ..evidence.histogram import ReplicaTable, clip_outliers, outlier_fences
 from ..evidence.spec import check_negative_sampling_rate
 from ..links import logistic
-from ..maps import Affine, Curve, Segmented
+from ..maps import Affine, Curve, Segmented, Steps
 from ..threads import one_blas_thread
 from ..validation import check_choice, warn_user
 from .fitted import Method, Solution, check_labels_from, on_scores
 from .label_free import regress_on_served
-from .noise import ReplicaKind, replica_kind, served_lead, warn_if_unlike
+from .noise import ReplicaKind, replica_kind, served_lead
 from .records import DataRecord, FitRecord
 from .remaining_error import TopShare, log_bayes_factor
+from .replica_check import check_replicas, describe_extremes
 from .shrinkage import shrink_towards
 from .truth import TruthModel
 
@@ -242,10 +244,11 @@ class ReplicaCalibration:
 
 def calibrate_replicas(
     pool: Evidence, labeled: Evidence, *, replicas: str, labels_from: str, own_rows: bool = False
-) -> tuple[Solution, ReplicaCalibration]:
+) -> tuple[Solution, ReplicaCalibration | None]:
     """Fit to evidence of the candidate pool and of labeled rows.
 
-    `own_rows` says that the labeled rows are those that the model was trained on, so their rate is no surprise.
+    `own_rows` says that the labeled rows are those that the model was trained on, so their rate is no surprise, and the
+    replicas were trained with it. Scores that are no log odds have no `ReplicaCalibration`.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
     # On grids of different widths, posteriors differ by several percent at the top although the rows are alike.
@@ -254,8 +257,22 @@ def calibrate_replicas(
     for each, name in ((table, "pool"), (rows, "labeled rows")):
         if np.ptp(each.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
-    warn_if_unlike(kind, pool.moments)
+    record = FitRecord(
+        "labels",
+        DataRecord.of(pool),
+        DataRecord.of(labeled),
+        scale=pool.spec.scale,
+        replicas=replicas,
+        labels_from=labels_from,
+        negative_sampling_rate=pool.spec.negative_sampling_rate,
+        segment=pool.spec.segment,
+    )
+    extremes = describe_extremes(table)
+    if extremes and kind.served_is_a_column and not _is_line(labeled):
+        return _isotonic(pool, labeled, replace(record, reason=extremes)), None
     scaling = fit_scaling(TruthModel(rows, replicas))
+    if not own_rows:  # otherwise the replicas were trained here
+        check_replicas(kind, pool, table.rescaled(*scaling))
     if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
         _warn_of_odds(scaling[1], pool.spec)
     # The same precision for both: the difference between them is what matters.
@@ -294,20 +311,44 @@ def calibrate_replicas(
         moves = _segment_moves(pools, fit)
         maps = {name: on_scores(pool.spec, *first, fit.map(move)) for name, move in moves.items()}
         score_map = Segmented(score_map, maps)
-    record = FitRecord(
-        "labels",
-        DataRecord.of(pool),
-        DataRecord.of(labeled),
-        reason=reason,
-        scale=pool.spec.scale,
-        replicas=replicas,
-        labels_from=labels_from,
-        negative_sampling_rate=pool.spec.negative_sampling_rate,
-        segment=pool.spec.segment,
-        line_probability=(direct or labels).line_probability,
-        shift_probability=shift,
+    record = replace(
+        record, reason=reason, line_probability=(direct or labels).line_probability, shift_probability=shift
     )
     return Solution(score_map, record, fit), fit
+
+
+def _is_line(labeled: Evidence) -> bool:
+    """Return whether a line in the scores describes the log odds of the labels as well as any increasing curve."""
+    cells = labeled.served
+    assert cells is not None
+    assert cells.label is not None
+    likelihood = []
+    for method in ("isotonic", "platt"):
+        try:
+            log_odds = fit_calibrator(method, cells).transform(cells.score)
+        except UncurseError:  # a few scores that are far out can reverse the line
+            return False
+        likelihood.append(float(cells.label @ log_odds - cells.weight @ np.logaddexp(0.0, log_odds)))
+    labels, total = float(cells.label.sum()), float(cells.weight.sum())
+    rows = cells.effective_rows / total
+    rarer = rows * min(labels, total - labels)
+    return bool(rows * (likelihood[0] - likelihood[1]) < _BEND * rarer ** (1 / 3))
+
+
+def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution:
+    """Calibrate scores that are no log odds by isotonic regression, which needs their order alone."""
+    assert labeled.served is not None
+    steps = fit_calibrator("isotonic", labeled.served)
+    assert isinstance(steps, Steps)
+    # The slope inside the steps, however small, is too much for scores of any size.
+    score_map = on_scores(pool.spec, replace(steps, slope=0.0))
+    record = replace(
+        record,
+        reason=f"{record.reason}, too far out for log odds, so they are calibrated by isotonic regression",
+        calibrator="isotonic",
+        no_interval="the scores are no log odds",
+    )
+    return Solution(Segmented(score_map, {}) if pool.segments else score_map, record)
 
 
 def _warn_of_odds(level: float, spec: LogSpec) -> None:
@@ -425,6 +466,9 @@ _FAR_SLOPE, _FAR_LEVEL, _FAR_ERRORS = 2.0, 1.5, 4.0
 # Standard deviations of differences between pool and labeled rows, if there are any: of means (in standard deviations
 # of the score), of the logarithm of the standard deviation of the score, and of that of the noise.
 _SIZES = np.array([0.3, 0.1, 0.1])
+# With n labels of the rarer class, the log likelihood of isotonic regression exceeds that of the right line by about
+# 2 ∛n; a larger difference shows a bend.
+_BEND = 3.5
 _ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
 
 

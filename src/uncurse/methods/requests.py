@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array, Float
 from ..calibration.spline import Basis, SmoothCurve, monotone_curve
 from ..errors import UncurseError
-from ..evidence import Evidence, LogSpec
+from ..evidence import Evidence
 from ..evidence.from_arrays import best_of_each, converted, from_arrays
 from ..evidence.histogram import ReplicaTable
 from ..links import logistic, logit
@@ -38,6 +38,7 @@ from .noise import ReplicaKind, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import TopShare
 from .replica_calibration import fit_labels, fit_scaling
+from .replica_check import check_replicas
 from .truth import TruthModel
 
 _KNOTS = np.array([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])  # quantiles of the selecting score at the knots
@@ -272,7 +273,7 @@ class WinnersEstimate:
 
 def fit_requests(
     scores: Float,
-    spec: LogSpec,
+    pool: Evidence,
     requests: Requests,
     labeled: Evidence | None,
     labeled_scores: Float | None = None,
@@ -281,7 +282,7 @@ def fit_requests(
     labels_from: str | None,
 ) -> Solution:
     """Fit to the winners of requests; `scores` are the rows of the pool (n, S), `labeled_scores` those with labels."""
-    kind = replica_kind(replicas)
+    kind, spec = replica_kind(replicas), pool.spec
     rows = None if labeled is None else kind.table_of(labeled, "labeled rows")
     scaling = (1.0, 0.0) if rows is None else fit_scaling(TruthModel(rows, kind.name))
 
@@ -310,6 +311,7 @@ def fit_requests(
         warn_user(f"{reason}; was the seed changed?")
         record = replace(record, method="nothing", reason=reason, no_interval=reason)
         return Solution(on_scores(spec, Affine(1.0, 0.0)), record)
+    check_replicas(kind, pool, None)
     luck = _luck(_looks(logits, kind, requests), served[won], requests.k)
     table = replace(kind.table(ReplicaTable.of_rows(logits[won])), levels=levels)
     estimate = WinnersEstimate(table, kind, luck)

@@ -27,6 +27,7 @@ from .fitted import Method, Solution, on_scores
 from .label_free import Monotone, label_free_estimate, lines_of
 from .noise import ReplicaKind, replica_kind, served_lead
 from .records import DataRecord, FitRecord
+from .replica_check import check_log_odds, check_replicas
 from .shrinkage import Shrinkage, by_segment, segment_records
 from .truth import TruthModel
 
@@ -190,12 +191,18 @@ class VAD(Method):
         )
         rows = None if labeled is None else labeled_evidence(labeled, evidence)
         with one_blas_thread():
-            table = self._table(evidence, pool, sample_weight) if variance is None else None
+            table = None
+            if variance is None:
+                table = self._table(evidence, pool, sample_weight)
+                self._check_replicas(evidence, table)
             fitted = _Fit(self, evidence, rows, table, variance).solution().fitted()
         self.fitted_, record = fitted, fitted.record
         for name in ("lambda_", "standard_error", "center", "noise_variance", "score_variance"):
             setattr(self, name.rstrip("_") + "_", getattr(record, name))
         return self
+
+    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
+        check_replicas(replica_kind(self.replicas), evidence, table)
 
     def _table(self, evidence: Evidence, pool: Any, sample_weight: ArrayLike | None) -> ReplicaTable | None:
         """Return replicas of the pool, or of a sample of its rows, which shows the error of λ."""
@@ -229,9 +236,10 @@ class _Fit:
         vad = self.vad
         if vad.calibrator is None and self.labeled is not None:
             raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
+        if self.table is not None:
+            check_log_odds(self.table, squares=vad.shape == "straight")
         shrinkage = Shrinkage.of(self.pool.moments, self.kind, variance=self.variance, table=self.table)
-        # Bootstraps of a stable model may agree.
-        if self.kind.exchangeable and self.variance is None and shrinkage.identical:
+        if self.variance is None and shrinkage.identical:
             warn_user("the replicas are identical, so they show no noise; was the seed changed?")
         if vad.shape == "monotone":
             return self._monotone(shrinkage)
