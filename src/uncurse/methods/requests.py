@@ -70,7 +70,10 @@ class Requests:
             check_length(value, rows, "value")
             if not (value.min() >= 0 and value.max() < np.inf):
                 raise UncurseError("a value is negative or not finite; pass bids or other values of 0 or more")
-        return cls(encode_names(request, rows, "request")[1], check_count(k, "top_k"), value)
+        codes, k = encode_names(request, rows, "request")[1], check_count(k, "top_k")
+        if np.bincount(codes).max() <= k:
+            raise UncurseError(f"no request has more than {k} rows; pass all candidates of the requests")
+        return cls(codes, k, value)
 
     def best(self, score: Array) -> NDArray[np.bool_]:
         """Return which rows a logit selects."""
@@ -84,8 +87,6 @@ class Requests:
         size = np.bincount(self.codes)
         away = score - (np.bincount(self.codes, score) / np.maximum(size, 1))[self.codes]
         freedom = len(score) - np.count_nonzero(size)
-        if not freedom:
-            raise UncurseError("every request has one row; pass all candidates of the requests, not only their winners")
         return float(away @ away) / freedom
 
 
@@ -193,7 +194,7 @@ def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
     z, gap = looks.position, looks.gap
     knots = np.unique(np.quantile(z, _KNOTS))
     if len(z) < _MIN_WINNERS or len(knots) < len(_KNOTS):
-        raise UncurseError(f"the requests have {len(z)} winners that differ; pass {_MIN_WINNERS} or more")
+        raise UncurseError(f"too few different winners of requests: {len(z)}; pass {_MIN_WINNERS} requests or more")
     basis = Basis(knots)
     features = basis(z)
     gram, moment = features @ features.T, features @ gap
