@@ -297,7 +297,10 @@ def test_the_map_knows_its_negative_sampling_rate(run):
         ("evaluate day.json --segment nosuch", "--segment nosuch is for maps by segment"),
         ("evaluate day.json --scores s2", "--scores is s2, and s1 in day.json"),
         ("evaluate day.json --value w", "--value w needs rows, and day.json is evidence"),
-        ("fit day.json --method auto --labels-from elsewhere --labeled swapped.json -o m.json", "scores is s2, s1 in the labeled rows"),
+        (
+            "fit day.json --method auto --labels-from elsewhere --labeled swapped.json -o m.json",
+            "scores is s2, s1 in the labeled rows",
+        ),
         (
             "fit day.json --method auto --labels-from elsewhere --labeled rate.json -o m.json",
             "negative_sampling_rate is 0.5 in the labeled rows",

@@ -54,18 +54,38 @@ def contradicted():
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("kind", ["seeds", "bootstrap"])
-def test_equal_noise_and_normal_scores_choose_vad(kind, replicas):
-    pool = POOL[:, :replicas].copy()
-    if kind == "bootstrap":
-        pool[:, 1:] += pool[:, :1] - TRUTH[:, None]  # about the served score
-    auto = fit(pool, replicas=kind)
+def test_equal_noise_and_normal_scores_choose_vad(replicas):
+    pool = POOL[:, :replicas]
+    auto, expected = fit(pool), curved(pool)
     assert auto.method_ == "vad with curvature"
-    expected = curved(pool, replicas=kind)
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
     assert auto.record_.lambda_ == expected.lambda_
-    intervals = VAD(**{**COMMON, "replicas": kind}, curvature=True, intervals=True).fit(pool).fitted_.errors
+    intervals = VAD(**COMMON, curvature=True, intervals=True).fit(pool).fitted_.errors
     assert auto.fitted_.errors.interval(0.05) == pytest.approx(intervals.interval(0.05), abs=1e-6)
+
+
+def bootstraps(noise, replicas=3):
+    truth, pool, _ = rows_of(30_000, replicas, noise=noise)
+    pool[:, 1:] += pool[:, :1] - truth[:, None]  # about the served score
+    return pool
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_without_labels_bootstraps_count_by_how_much_they_disagree(replicas):
+    # Whether regularization has taken the noise off already is not seen; tuned models are those that agree.
+    moves, widths, methods = [], [], []
+    for noise in (0.25, 0.5, 0.9):
+        pool = bootstraps(noise, replicas)
+        auto, full = fit(pool, replicas="bootstrap"), curved(pool, replicas="bootstrap")
+        top = pool[top_share(pool[:, 0], 0.05), 0]
+        served, alone, ours = (np.log(p(top).mean()) for p in (expit, full.predict_proba, auto.predict_proba))
+        moves.append((served - ours) / (served - alone))
+        widths.append(np.diff(np.log1p(auto.interval(0.05)))[0])
+        methods.append(auto.method_)
+        assert "score the training rows out of fold" in auto.reason_
+    assert methods[0] == "nothing"
+    assert 0 <= moves[0] < 1e-9 < moves[1] < moves[2] <= 1 + 1e-9
+    assert widths[0] > 0.2  # well-tuned models are off by some 20% of the odds, which no replica shows
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
@@ -203,15 +223,44 @@ def test_probabilities_and_a_negative_sampling_rate_give_the_same_map(unequal):
     np.testing.assert_allclose(thinned.interval(0.05), plain.interval(0.05), atol=0.003)
 
 
-def test_segments_get_their_own_maps_and_the_shape_of_noise_is_not_examined():
+def test_segments_get_their_own_maps_and_share_the_shape_of_noise():
     segments = np.where(np.arange(30_000) % 3, "a", "b")
     auto = fit(POOL + (segments == "b")[:, None], segments=segments)
     a, b = (auto.predict_proba(X, np.full(len(X), name)) for name in ("a", "b"))
     assert (a < b).all()
-    unequal = fit(rows_of(60_000, mean=-3.0, unequal=True)[1], segments=np.arange(60_000) % 2)
-    assert unequal.method_ == "vad with curvature"
-    assert "not examined by segment" in unequal.reason_
-    assert unequal.interval(0.01)[0] > 0  # and the interval shows it
+    unequal = rows_of(60_000, mean=-3.0, unequal=True)[1]
+    by_segment, one = fit(unequal, segments=np.arange(60_000) % 2), fit(unequal)
+    assert by_segment.method_ == one.method_ == "monotone"
+    top = np.quantile(unequal[:, 0], [0.9, 0.95, 0.98, 0.99])
+    np.testing.assert_allclose(by_segment.predict_proba(top, ["1"] * 4), one.predict_proba(top), rtol=0.02)
+
+
+@pytest.mark.parametrize("labeled", [False, True])
+@pytest.mark.parametrize("differ", [0.0, 0.8])
+def test_a_map_by_segment_is_no_worse_than_one_map(differ, labeled):
+    rng = np.random.default_rng(3)
+    sizes = np.exp(rng.uniform(np.log(50), np.log(1_500), 60)).astype(int)
+    levels, segment = differ * rng.normal(size=60), np.repeat(np.arange(60), sizes)
+
+    def rows():
+        truth = rng.normal(-2.5, 0.8, len(segment)) + levels[segment]
+        return truth, truth[:, None] + rng.normal(0, 0.4, (len(truth), 3))
+
+    _, pool = rows()
+    truth, scores = rows()
+    labels = (rng.random(len(truth)) < expit(truth)).astype(int)
+    parts = (from_arrays(scores, labels, segments=segment), from_arrays(scores, labels)) if labeled else (None, None)
+    by_segment, one = fit(pool, parts[0], segments=segment), fit(pool, parts[1])
+    errors = []
+    for i in range(60):
+        # 0.8 and 0.4: the true score given the served one is normal with λ = 0.8 and variance 0.8 · 0.16.
+        served = levels[i] - 2.5 + np.hypot(0.8, 0.4) * np.linspace(1.3, 2.3, 9)
+        draws = levels[i] - 2.5 + 0.8 * (served - levels[i] + 2.5) + np.sqrt(0.128) * rng.normal(size=(4_000, 1))
+        true = expit(draws).mean(axis=0)
+        maps = by_segment.predict_proba(served, [str(i)] * 9), one.predict_proba(served)
+        errors.append([sizes[i] * np.log(p / true).mean() ** 2 for p in maps])
+    ours, theirs = np.sqrt(np.sum(errors, axis=0) / sizes.sum())
+    assert ours < (0.5 * theirs if differ else theirs + 0.005)
 
 
 @pytest.mark.parametrize(

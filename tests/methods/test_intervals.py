@@ -170,7 +170,8 @@ def test_intervals_count_that_slopes_of_bootstraps_differ():
     for slopes in ((1, 1, 1, 1), (0.9, 0.97, 1.03, 1.1)):  # standard deviation .086
         away = (served - served.mean())[:, None] * (np.array(slopes) - 1)
         scores = np.column_stack([served, served[:, None] + noise + away])
-        low, high = Auto(scale="logit", replicas="bootstrap").fit(scores).interval(0.02)
+        vad = VAD(scale="logit", replicas="bootstrap", curvature=True, intervals=True)
+        low, high = vad.fit(scores).interval(0.02)
         half_widths.append((np.log1p(high) - np.log1p(low)) / 2)
     # The top 2% is 2.42 standard deviations above the mean: an error of .21 in log odds, times 1 − p of about one half.
     assert half_widths[1] > half_widths[0] + 0.1

@@ -12,12 +12,22 @@ from ..calibration.logistic import marginal_likelihood
 from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, outlier_fences
 from ..links import logistic
-from ..maps import Affine, ScoreMap, Segmented
+from ..maps import Affine, Segmented
 from ..threads import one_blas_thread
 from ..validation import warn_user
 from .fitted import Solution, check_labels_from, on_scores
-from .label_free import Average, LabelFree, Monotone, OneLambda, average_maps, label_free_estimate, lines_of
-from .noise import ReplicaKind, replica_kind
+from .label_free import (
+    Average,
+    LabelFree,
+    Monotone,
+    OneLambda,
+    average_maps,
+    label_free_estimate,
+    lines_of,
+    shaped_maps,
+    with_served,
+)
+from .noise import replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
 from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
@@ -32,6 +42,8 @@ _TOPS = (0.1, 0.02)  # shares whose levels the labels may contradict
 _WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
 _RULED_OUT = 0.05  # probability below which the labels rule a map out
 _LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
+_LEAST_HUMBLE = 0.1  # without labels a smaller weight is not worth a map
+_FREE_LABELS = "for free labels, score the training rows out of fold"
 _MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 1%
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
@@ -40,8 +52,10 @@ class Auto(ReplicaMethod):
     """Choose a method from the evidence and fit it.
 
     Without labels this is VAD with curvature, its monotone shape if replicas show that one λ is not enough, or their
-    average. With labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the
-    label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not changed.
+    average. It counts by how much the replicas agree, because they do not show whether regularization has taken the
+    noise off already. With labels it is the average of the full map and `ReplicaCalibrator`, weighted by the probability
+    that the label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not
+    changed.
 
     Parameters
     ----------
@@ -128,7 +142,8 @@ def fit_auto(
     kind.check_columns(len(pool.spec.scores))
     lines = lines_of(pool.moments, kind) if lines is None else lines
     if labeled is None or labels_from is None:
-        return _label_free(pool, TruthModel(kind.table_of(pool, "pool"), replicas), lines, labels=False)
+        model = TruthModel(kind.table_of(pool, "pool"), replicas)
+        return _weighed(_label_free(pool, model, lines, labels=False), pool, model, lines)
     solution, fit = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows)
     record = solution.record
     if not fit.pool.denoise:  # the record says why
@@ -208,25 +223,48 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     if max(_correction(known, top) for top in compared_tops(model.table)) < _Z_CORRECTION:
         reason = "the correction is smaller than its standard error"
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
-    one = f"one λ = {positive.value:.3f}"
-    if isinstance(chosen, OneLambda) or pool.segments:
-        reason = f"{one} describes the replicas"
-        if not isinstance(chosen, OneLambda):
-            reason = "one λ for each segment; the shape of noise is not examined by segment"
-        score_map, segments = _with_curvature(pool, positive, kind, labels)
-        record = replace(record, reason=reason, segments=segment_records(pool, segments))
-        return Solution(score_map, record, chosen)
-    if isinstance(chosen, Average):
+    one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
+    if isinstance(chosen, OneLambda):
+        score_map, record = curved, replace(record, reason=f"{one} describes the replicas")
+    elif isinstance(chosen, Average):
         monotone = chosen.second
         assert isinstance(monotone, Monotone)
-        maps = (on_scores(spec, positive.map(curvature=True)), on_scores(spec, monotone.map()))
-        score_map = average_maps(*maps, chosen.weight, model.table, spec.logit_offset)
+        score_map = average_maps(curved, on_scores(spec, monotone.map()), chosen.weight, model.table, spec.logit_offset)
         percent = 100 * chosen.weight
         reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and monotone "
-        return Solution(score_map, replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%"), chosen)
-    reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
-    record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
-    return Solution(on_scores(spec, chosen.map()), record, chosen)
+        record = replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%")
+    else:
+        score_map = on_scores(spec, chosen.map())
+        reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
+        record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
+    if pool.segments:
+        segments = by_segment(
+            pool, positive, kind, None, positive=lambda value, where: _at_least_zero(value, where, quiet=labels)
+        )
+        maps = {name: on_scores(spec, each.map(curvature=True)) for name, each in segments.items()}
+        parts = {name: kind.table_of(part, name) for name, part in pool.segments.items() if part.replicas is not None}
+        if parts and not isinstance(chosen, OneLambda):
+            maps = shaped_maps(maps, score_map, parts, model.table, spec.logit_offset)
+        score_map = Segmented(score_map, maps)
+        record = replace(record, segments=segment_records(pool, segments))
+    return Solution(score_map, record, chosen)
+
+
+def _weighed(base: Solution, pool: Evidence, model: TruthModel, lines: Array) -> Solution:
+    """Return the average of a label-free solution and the served scores."""
+    record, spec = base.record, pool.spec
+    if not isinstance(base.estimate, LabelFree | Average):
+        return base
+    estimate = with_served(base.estimate, model, lines)
+    weight, score_map, served = estimate.weight, base.map, on_scores(spec, Affine(1.0, 0.0))
+    if record.method != "nothing" and weight < _LEAST_HUMBLE:
+        reason = f"models that agree as much are mostly well tuned and need no correction (weight {weight:.0%})"
+        score_map, record = served, replace(record, method="nothing", reason=reason)
+    elif record.method != "nothing" and weight < 1:
+        score_map = average_maps(score_map, served, weight, model.table, spec.logit_offset)
+        reason = f"{record.reason}; without labels its weight is {weight:.0%}"
+        record = replace(record, method="average", reason=reason)
+    return Solution(score_map, replace(record, reason=f"{record.reason}; {_FREE_LABELS}"), estimate)
 
 
 def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
@@ -239,20 +277,6 @@ def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
             "predicted; train on more data, clip extreme scores, or pass labeled rows"
         )
     return 0.0
-
-
-def _with_curvature(
-    pool: Evidence, shrinkage: Shrinkage, kind: ReplicaKind, labels: bool
-) -> tuple[ScoreMap, dict[str, Shrinkage]]:
-    """Return the map with one λ, or with one for each segment, and λ of each segment."""
-    score_map = on_scores(pool.spec, shrinkage.map(curvature=True))
-    if not pool.segments:
-        return score_map, {}
-    segments = by_segment(
-        pool, shrinkage, kind, None, positive=lambda value, where: _at_least_zero(value, where, quiet=labels)
-    )
-    maps = {name: on_scores(pool.spec, one.map(curvature=True)) for name, one in segments.items()}
-    return Segmented(score_map, maps), segments
 
 
 def _correction(estimate: LabelFree, top: TopShare) -> float:

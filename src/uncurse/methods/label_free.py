@@ -13,6 +13,7 @@ normal noise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -36,7 +37,11 @@ _MAX_NOISE = 1.0  # largest variance of the others' mean: the poles cause a bias
 # Error on the top of a map with one λ if noise differs from row to row or scores have heavy tails. In the worlds of the
 # arena it is 3% to 15%, on real logs up to 25%.
 _WRONG = 0.1
+_CERTAIN_WEIGHT = 0.99  # a larger one is taken as 1
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
+# Without labels: the width of the transition of the weight around `ReplicaKind.tuned_reliability`, and the standard
+# deviation of the errors of well-tuned models in log odds, which replicas do not show. Both are from real logs.
+_TRANSITION, _UNSEEN = 0.02, 0.2
 _TIE = 1e-6  # slope that breaks ties without changing predictions
 # End slopes follow the curve over the outer 5% of the rows at the bottom and 3% at the top.
 _ENDS = (0.05, 0.97)
@@ -278,6 +283,19 @@ class OneLambda(LabelFree):
 
 
 @dataclass(frozen=True)
+class AsServed(LabelFree):
+    """The served scores, whose error on the top is that of well-tuned models."""
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the served logits."""
+        return served
+
+    def map_error(self, top: TopShare) -> float:
+        """Return the error that replicas do not show."""
+        return top.level_error(top.served, _UNSEEN**2)
+
+
+@dataclass(frozen=True)
 class Average:
     """Average of two estimates, the first with probability `weight`.
 
@@ -338,6 +356,31 @@ def label_free_estimate(model: TruthModel, shrinkage: Shrinkage, lines: Array) -
     return monotone if weight < _LEAST_WEIGHT else Average(parametric, monotone, weight)
 
 
+def with_served(estimate: LabelFree | Average, model: TruthModel, lines: Array) -> Average:
+    """Return the average of a label-free estimate and the served scores.
+
+    The weight is the probability that the model is not well tuned, by its reliability: the correlation between two
+    trainings. Bootstraps also show how much of the correction is needed if their winners are judged by one another.
+    """
+    table, kind, others = model.table, model.kind, model.table.n_replicas - 1
+    # Each cell stands for two models, above and below the mean of all, each beside the mean of the others.
+    away = np.concatenate([side * np.sqrt(table.spread * (others - 1) / others) for side in (1, -1)])
+    one, w = np.tile(table.served + table.gap, 2) + away, np.tile(table.weight / table.weight.sum(), 2) / 2
+    noise = float(w @ np.tile(table.spread, 2)) if others > 1 else model.served_noise
+    reliability = 1 - noise / float(np.cov(one, aweights=w, ddof=0))
+    weight = float(logistic(np.array((kind.tuned_reliability - reliability) / _TRANSITION)))
+    if others > 1 and not kind.exchangeable:
+        pairs = replace(table, served=one, weight=w, label=None, spread=0 * w)
+        by_others = logistic(one - away * others / (others - 1))
+        seen = sum(1 - top.mean(by_others[top.cells]) / top.mean(logistic(top.served)) for top in compared_tops(pairs))
+        corrected = sum(
+            1 - top.mean(logistic(estimate.log_odds(top.served))) / top.mean(logistic(top.served))
+            for top in compared_tops(table)
+        )
+        weight *= float(np.clip(seen / corrected, 0.0, 1.0)) if corrected > 0 else 1.0
+    return Average(estimate, AsServed(model, lines=lines), weight if weight < _CERTAIN_WEIGHT else 1.0)
+
+
 def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: ReplicaTable, offset: float) -> ScoreMap:
     """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second.
 
@@ -352,13 +395,41 @@ def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: Replic
             for name in sorted(names)
         }
         return Segmented(default, maps)
+    x = _quantiles(table) - offset
+    p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
+    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+
+
+def _quantiles(table: ReplicaTable) -> Array:
+    """Return the served logits at which maps are tabulated."""
     steps = (np.arange(_AVERAGE_KNOTS) + 0.5) / _AVERAGE_KNOTS
     shares = [1e-4, 1 - 1e-4, *steps]
     low, high, *inner = np.quantile(table.served, shares, weights=table.weight, method="inverted_cdf")
     knots = np.unique(np.concatenate([inner, low + (high - low) * steps, [low, high]]))
-    x = knots[np.append(True, np.diff(knots) > 1e-6)] - offset
-    p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
-    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+    return np.asarray(knots[np.append(True, np.diff(knots) > 1e-6)])
+
+
+def shaped_maps(
+    maps: Mapping[str, ScoreMap], whole: ScoreMap, parts: Mapping[str, ReplicaTable], table: ReplicaTable, offset: float
+) -> dict[str, ScoreMap]:
+    """Add to maps by segment what they do not explain of the shape of the map of all rows.
+
+    That is the difference in log odds between the mean predictions of the two at a served score.
+    """
+    served, weight = (np.concatenate([getattr(part, name) for part in parts.values()]) for name in ("served", "weight"))
+    by_segment = np.concatenate([maps[name].at_logits(part.served - offset) for name, part in parts.items()])
+    edges = np.quantile(served, _BINS, weights=weight, method="inverted_cdf")
+    place = np.unique(np.searchsorted(edges, served), return_inverse=True)[1]
+    total, at, *means = (
+        np.bincount(place, weight * values) for values in (1.0, served, whole.at_logits(served - offset), by_segment)
+    )
+    of_whole, of_segments = (np.asarray(logit(mean / total)) for mean in means)
+    x = _quantiles(table)
+    more = np.interp(x, at / total, of_whole - of_segments)
+    return {
+        name: compose(monotone_curve(x - offset, logit(each.at_logits(x - offset)) + more), scale=whole.scale)
+        for name, each in maps.items()
+    }
 
 
 def _of_segment(score_map: ScoreMap, name: str | None) -> ScoreMap:

@@ -63,6 +63,9 @@ class ReplicaKind:
     #: Typical error of a label-free correction, as a share of it. Bootstraps vary more than the model itself if rows
     #: are few for its parameters, and less if it memorizes rows. A penalty may have done the correction already.
     correction_error: ClassVar[float] = 0.0
+    #: Reliability of models at which the label-free correction is as likely needed as not. Replicas cannot show whether
+    #: regularization has taken the noise off already; on real logs, models with a higher reliability were well tuned.
+    tuned_reliability: ClassVar[float] = 0.92
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False
     #: Why there are no intervals without labels; empty if the replicas show how training again moves predictions.
@@ -152,6 +155,7 @@ class Bootstrap(ReplicaKind):
 
     name = "bootstrap"
     correction_error = 0.5
+    tuned_reliability = 0.78
 
     def noise(self, spread: Spread) -> Any:
         """Return the variance between the bootstraps, and the square of what they add to the slope."""

@@ -108,6 +108,11 @@ def fit_words(fitted: Fitted) -> list[str]:
     record, intervals = fitted.record, intervals_of(fitted.errors)
     assert record is not None
     lines = [f"why: {record.reason}"] if record.reason else []
+    if record.labeled is None and "out of fold" in record.reason:
+        lines.append(
+            "labels cost nothing: score the training rows by all models, each trained without the row's fold, and pass "
+            "them with --labeled --labels-from elsewhere; UncursedClassifierCV does all of this"
+        )
     if record.half_life is not None:
         data = {"pool": record.pool, "labeled": record.labeled}
         effective = [f"{one.effective_rows:,.0f} {name}" for name, one in data.items() if one and one.effective_rows]
