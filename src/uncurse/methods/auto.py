@@ -53,9 +53,9 @@ class Auto(ReplicaMethod):
 
     Without labels this is VAD with curvature, its monotone shape if replicas show that one λ is not enough, or their
     average. It counts by how much the replicas agree, because they do not show whether regularization has taken the
-    noise off already. With labels it is the average of the full map and `ReplicaCalibrator`, weighted by the probability
-    that the label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not
-    changed.
+    noise off already. With labels it is the average of the full map and `ReplicaCalibrator`, weighted by the
+    probability that the label-free map is right, given the labels. If the noise of the replicas is negligible, scores
+    are not changed.
 
     Parameters
     ----------
