@@ -203,15 +203,44 @@ def test_probabilities_and_a_negative_sampling_rate_give_the_same_map(unequal):
     np.testing.assert_allclose(thinned.interval(0.05), plain.interval(0.05), atol=0.003)
 
 
-def test_segments_get_their_own_maps_and_the_shape_of_noise_is_not_examined():
+def test_segments_get_their_own_maps_and_share_the_shape_of_noise():
     segments = np.where(np.arange(30_000) % 3, "a", "b")
     auto = fit(POOL + (segments == "b")[:, None], segments=segments)
     a, b = (auto.predict_proba(X, np.full(len(X), name)) for name in ("a", "b"))
     assert (a < b).all()
-    unequal = fit(rows_of(60_000, mean=-3.0, unequal=True)[1], segments=np.arange(60_000) % 2)
-    assert unequal.method_ == "vad with curvature"
-    assert "not examined by segment" in unequal.reason_
-    assert unequal.interval(0.01)[0] > 0  # and the interval shows it
+    unequal = rows_of(60_000, mean=-3.0, unequal=True)[1]
+    by_segment, one = fit(unequal, segments=np.arange(60_000) % 2), fit(unequal)
+    assert by_segment.method_ == one.method_ == "monotone"
+    top = np.quantile(unequal[:, 0], [0.9, 0.95, 0.98, 0.99])
+    np.testing.assert_allclose(by_segment.predict_proba(top, ["1"] * 4), one.predict_proba(top), rtol=0.02)
+
+
+@pytest.mark.parametrize("labeled", [False, True])
+@pytest.mark.parametrize("differ", [0.0, 0.8])
+def test_a_map_by_segment_is_no_worse_than_one_map(differ, labeled):
+    rng = np.random.default_rng(3)
+    sizes = np.exp(rng.uniform(np.log(50), np.log(1_500), 60)).astype(int)
+    levels, segment = differ * rng.normal(size=60), np.repeat(np.arange(60), sizes)
+
+    def rows():
+        truth = rng.normal(-2.5, 0.8, len(segment)) + levels[segment]
+        return truth, truth[:, None] + rng.normal(0, 0.4, (len(truth), 3))
+
+    _, pool = rows()
+    truth, scores = rows()
+    labels = (rng.random(len(truth)) < expit(truth)).astype(int)
+    parts = (from_arrays(scores, labels, segments=segment), from_arrays(scores, labels)) if labeled else (None, None)
+    by_segment, one = fit(pool, parts[0], segments=segment), fit(pool, parts[1])
+    errors = []
+    for i in range(60):
+        # 0.8 and 0.4: the true score given the served one is normal with λ = 0.8 and variance 0.8 · 0.16.
+        served = levels[i] - 2.5 + np.hypot(0.8, 0.4) * np.linspace(1.3, 2.3, 9)
+        draws = levels[i] - 2.5 + 0.8 * (served - levels[i] + 2.5) + np.sqrt(0.128) * rng.normal(size=(4_000, 1))
+        true = expit(draws).mean(axis=0)
+        maps = by_segment.predict_proba(served, [str(i)] * 9), one.predict_proba(served)
+        errors.append([sizes[i] * np.log(p / true).mean() ** 2 for p in maps])
+    ours, theirs = np.sqrt(np.sum(errors, axis=0) / sizes.sum())
+    assert ours < (0.5 * theirs if differ else theirs + 0.005)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,21 @@ from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, outlier_fences
 from ..links import logistic
-from ..maps import Affine, ScoreMap, Segmented
+from ..maps import Affine, Segmented
 from ..threads import one_blas_thread
 from ..validation import check_numbers, warn_user
 from .fitted import Solution, check_labels_from, on_scores
-from .label_free import Average, LabelFree, Monotone, OneLambda, average_maps, label_free_estimate, lines_of
-from .noise import ReplicaKind, replica_kind
+from .label_free import (
+    Average,
+    LabelFree,
+    Monotone,
+    OneLambda,
+    average_maps,
+    label_free_estimate,
+    lines_of,
+    shaped_maps,
+)
+from .noise import replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
 from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
@@ -238,25 +247,31 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     if max(_correction(known, top) for top in compared_tops(model.table)) < _Z_CORRECTION:
         reason = "the correction is smaller than its standard error"
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
-    one = f"one λ = {positive.value:.3f}"
-    if isinstance(chosen, OneLambda) or pool.segments:
-        reason = f"{one} describes the replicas"
-        if not isinstance(chosen, OneLambda):
-            reason = "one λ for each segment; the shape of noise is not examined by segment"
-        score_map, segments = _with_curvature(pool, positive, kind, labels)
-        record = replace(record, reason=reason, segments=segment_records(pool, segments))
-        return Solution(score_map, record, chosen)
-    if isinstance(chosen, Average):
+    one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
+    if isinstance(chosen, OneLambda):
+        score_map, record = curved, replace(record, reason=f"{one} describes the replicas")
+    elif isinstance(chosen, Average):
         monotone = chosen.second
         assert isinstance(monotone, Monotone)
-        maps = (on_scores(spec, positive.map(curvature=True)), on_scores(spec, monotone.map()))
-        score_map = average_maps(*maps, chosen.weight, model.table, spec.logit_offset)
+        score_map = average_maps(curved, on_scores(spec, monotone.map()), chosen.weight, model.table, spec.logit_offset)
         percent = 100 * chosen.weight
         reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and monotone "
-        return Solution(score_map, replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%"), chosen)
-    reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
-    record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
-    return Solution(on_scores(spec, chosen.map()), record, chosen)
+        record = replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%")
+    else:
+        score_map = on_scores(spec, chosen.map())
+        reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
+        record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
+    if pool.segments:
+        segments = by_segment(
+            pool, positive, kind, None, positive=lambda value, where: _at_least_zero(value, where, quiet=labels)
+        )
+        maps = {name: on_scores(spec, each.map(curvature=True)) for name, each in segments.items()}
+        parts = {name: kind.table_of(part, name) for name, part in pool.segments.items() if part.replicas is not None}
+        if parts and not isinstance(chosen, OneLambda):
+            maps = shaped_maps(maps, score_map, parts, model.table, spec.logit_offset)
+        score_map = Segmented(score_map, maps)
+        record = replace(record, segments=segment_records(pool, segments))
+    return Solution(score_map, record, chosen)
 
 
 def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
@@ -269,20 +284,6 @@ def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
             "predicted; train on more data, clip extreme scores, or pass labeled rows"
         )
     return 0.0
-
-
-def _with_curvature(
-    pool: Evidence, shrinkage: Shrinkage, kind: ReplicaKind, labels: bool
-) -> tuple[ScoreMap, dict[str, Shrinkage]]:
-    """Return the map with one λ, or with one for each segment, and λ of each segment."""
-    score_map = on_scores(pool.spec, shrinkage.map(curvature=True))
-    if not pool.segments:
-        return score_map, {}
-    segments = by_segment(
-        pool, shrinkage, kind, None, positive=lambda value, where: _at_least_zero(value, where, quiet=labels)
-    )
-    maps = {name: on_scores(pool.spec, one.map(curvature=True)) for name, one in segments.items()}
-    return Segmented(score_map, maps), segments
 
 
 def _correction(estimate: LabelFree, top: TopShare) -> float:

@@ -13,6 +13,7 @@ normal noise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -352,13 +353,41 @@ def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: Replic
             for name in sorted(names)
         }
         return Segmented(default, maps)
+    x = _quantiles(table) - offset
+    p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
+    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+
+
+def _quantiles(table: ReplicaTable) -> Array:
+    """Return the served logits at which maps are tabulated."""
     steps = (np.arange(_AVERAGE_KNOTS) + 0.5) / _AVERAGE_KNOTS
     shares = [1e-4, 1 - 1e-4, *steps]
     low, high, *inner = np.quantile(table.served, shares, weights=table.weight, method="inverted_cdf")
     knots = np.unique(np.concatenate([inner, low + (high - low) * steps, [low, high]]))
-    x = knots[np.append(True, np.diff(knots) > 1e-6)] - offset
-    p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
-    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+    return np.asarray(knots[np.append(True, np.diff(knots) > 1e-6)])
+
+
+def shaped_maps(
+    maps: Mapping[str, ScoreMap], whole: ScoreMap, parts: Mapping[str, ReplicaTable], table: ReplicaTable, offset: float
+) -> dict[str, ScoreMap]:
+    """Add to maps by segment what they do not explain of the shape of the map of all rows.
+
+    That is the difference in log odds between the mean predictions of the two at a served score.
+    """
+    served, weight = (np.concatenate([getattr(part, name) for part in parts.values()]) for name in ("served", "weight"))
+    by_segment = np.concatenate([maps[name].at_logits(part.served - offset) for name, part in parts.items()])
+    edges = np.quantile(served, _BINS, weights=weight, method="inverted_cdf")
+    place = np.unique(np.searchsorted(edges, served), return_inverse=True)[1]
+    total, at, *means = (
+        np.bincount(place, weight * values) for values in (1.0, served, whole.at_logits(served - offset), by_segment)
+    )
+    of_whole, of_segments = (np.asarray(logit(mean / total)) for mean in means)
+    x = _quantiles(table)
+    more = np.interp(x, at / total, of_whole - of_segments)
+    return {
+        name: compose(monotone_curve(x - offset, logit(each.at_logits(x - offset)) + more), scale=whole.scale)
+        for name, each in maps.items()
+    }
 
 
 def _of_segment(score_map: ScoreMap, name: str | None) -> ScoreMap:

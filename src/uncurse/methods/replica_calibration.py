@@ -420,9 +420,10 @@ def _segment_levels(
             denoised = model.posterior_logit(model.latent if _is_large(model) else fit.labeled.latent)[0]
         w, y = model.table.row_weights()
         base = fit.labels(denoised)
-        # A weak prior keeps the level of labels of one class finite.
-        found = fit_logistic(np.ones((1, len(w))), w, y, offset=base, prior_precision=np.full(1, 0.01))
-        levels[name] = float(found.coefficients[0]), float(np.sqrt(found.covariance[0, 0]))
+        found = fit_logistic(np.ones((1, len(w))), w, y, offset=base, prior_precision=np.ones(1))
+        # The error of no difference: that of the estimate itself would be smaller where labels are many by chance.
+        p = logistic(base)
+        levels[name] = float(found.coefficients[0]), float(w @ (p * (1 - p))) ** -0.5
     return levels
 
 

@@ -112,14 +112,16 @@ def _nodes() -> tuple[Array, Array]:
 def shrink_towards(target: float, values: Array, errors: Array) -> Array:
     """Shrink estimates of segments towards a common value by empirical Bayes; an infinite error means no estimate.
 
-    An estimate with error s has the weight τ²/(τ² + s²), with the variance τ² between them by DerSimonian and Laird.
+    An estimate with error s has the weight τ²/(τ² + s²), with the variance τ² between them by DerSimonian and Laird. As
+    much of it as chance alone may show, two standard errors, is left out: segments that are alike stay alike.
     """
     known = np.isfinite(errors) & (errors > 0)
     if known.sum() < 2:
         return np.where(errors == 0, values, target)
     w = 1 / np.square(errors[known])
     mean = np.average(values[known], weights=w)
-    excess = w @ np.square(values[known] - mean) - (known.sum() - 1)
+    freedom = known.sum() - 1
+    excess = w @ np.square(values[known] - mean) - freedom - 2 * np.sqrt(2 * freedom)
     between = max(0.0, excess / (w.sum() - np.square(w).sum() / w.sum()))
     variance = between + np.square(errors)
     share = np.divide(between, variance, out=np.ones_like(variance), where=variance > 0)

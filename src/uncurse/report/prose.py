@@ -112,6 +112,8 @@ def fit_words(fitted: Fitted) -> list[str]:
     record, intervals = fitted.record, intervals_of(fitted)
     assert record is not None
     lines = [f"why: {record.reason}"] if record.reason else []
+    if record.labeled is None:
+        lines.append("no labels: training rows that are scored out of fold are free labels (--labeled)")
     if record.half_life is not None:
         data = {"pool": record.pool, "labeled": record.labeled}
         effective = [f"{one.effective_rows:,.0f} {name}" for name, one in data.items() if one and one.effective_rows]
