@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from uncurse_lab import render
-from uncurse_lab.auction import DEFAULT, Landscape, Market, Outcome, Settings, simulate
-from uncurse_lab.auction.replay import AuctionLog, fit_on_log, read_log, replay
+from uncurse_lab.auction import DEFAULT, Auctions, Landscape, Market, Settings, simulate
+from uncurse_lab.auction.replay import fit_on_log, read_log, replay
+from uncurse_lab.auction.results import cell
 
 LEAST_SCORES = 20e6  # a second, with 100 candidates and all default policies
 CAMPAIGNS = (1458, 2259, 2261, 2821, 2997, 3358, 3386, 3427, 3476)
@@ -36,8 +37,8 @@ def timed(auctions: int) -> tuple[float, float]:
     return marks[-1][0] - marks[0][0], marks[-1][1] - marks[0][1]
 
 
-def speed(auctions: int, rounds: int) -> None:
-    candidates = Market().candidates
+def speed(rounds: int) -> None:
+    auctions, candidates = 1_000_000, Market().candidates
     policies = len(DEFAULT) + 1
     print(f"{auctions:,} auctions of {candidates} candidates, {policies} policies, load {os.getloadavg()[0]:.1f}")
     wall, processor = min((timed(auctions) for _ in range(rounds)), key=lambda pair: pair[0])
@@ -50,41 +51,30 @@ def speed(auctions: int, rounds: int) -> None:
 # ---------------------------------------------------------------------------- real prices
 
 
-def campaigns(folder: Path, labels: str, repetitions: int) -> Iterator[tuple[str, ...]]:
+def campaigns(folder: Path, labels: str) -> Iterator[tuple[str, ...]]:
     """Simulate a market with the prices of each campaign."""
     policies = ("as served", "multiplier", "platt", "auto")
     yield ("campaign", "mean price", "won", *(f"{p}: overcharge" for p in policies), "auto removes", "spend", "auto",
            "surplus", "auto")  # fmt: skip
     for name in CAMPAIGNS:
         landscape = Landscape.from_file(folder / f"rlbdp_info_{name}.json")
-        settings = Settings(labels=labels, repetitions=repetitions)
-        found = simulate(Market(landscape=landscape), settings, policies=policies)
+        found = simulate(Market(landscape=landscape), Settings(labels=labels), policies=policies)
         price = float(landscape.expected_price([landscape.prices[-1]])[0])
         won = found.mean("as served", "won")[0]
         removed, error = found.removed("auto")
         yield (
             str(name), f"{price:.1f}", f"{100 * won:.0f}%",
-            *(_percent(found, policy) for policy in policies),
+            *(cell(found, policy, "overcharge_share") for policy in policies),
             f"{100 * removed:.1f}% ± {100 * error:.1f}",
-            *(_money(found, policy, figure) for figure in ("spend", "surplus") for policy in ("as served", "auto")),
+            *(cell(found, policy, figure) for figure in ("spend", "surplus") for policy in ("as served", "auto")),
         )  # fmt: skip
-
-
-def _percent(found: Outcome, policy: str) -> str:
-    value, error = found.mean(policy, "overcharge_share")
-    return f"{100 * value:+.1f}% ± {100 * error:.1f}"
-
-
-def _money(found: Outcome, policy: str, figure: str) -> str:
-    value, error = found.mean(policy, figure)
-    return f"{value:.2f} ± {error:.2f}"
 
 
 def logs(folder: Path) -> None:
     """Replay the auctions of two campaigns."""
     train, test = (read_log(folder / f"rtbarbitrage_1458.{part}.txt.gz", "0", "1", "2") for part in ("train", "test"))
     other = read_log(folder / "rlbdp_2997_test_theta.txt.gz", "0", "1", "2")
-    halves = [AuctionLog(other.clicks[i::2], other.prices[i::2], other.scores[i::2]) for i in (0, 1)]
+    halves = [Auctions(other.scores[i::2], other.clicks[i::2], other.prices[i::2]) for i in (0, 1)]
     print(f"\n{sum(len(log.clicks) for log in (train, test, other)):,} auctions in all")
     cases = {
         "1458, calibrators fitted to the training log, replay of the test log": (train, test),
@@ -100,18 +90,16 @@ def logs(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.auction", description=__doc__)
-    parser.add_argument("--auctions", type=float, default=1e6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--data", type=Path, help="folder of the iPinYou files: print the tables of docs/results/auction.md"
     )
-    parser.add_argument("--repetitions", type=int, default=5, help="of the market of each campaign")
     arguments = parser.parse_args()
     if arguments.data is None:
-        speed(int(arguments.auctions), arguments.rounds)
+        speed(arguments.rounds)
     else:
         for labels in ("won", "earlier"):
-            rows = list(campaigns(arguments.data, labels, arguments.repetitions))
+            rows = list(campaigns(arguments.data, labels))
             print(render.markdown([render.TextTable(f"labels: {labels}", rows)]), flush=True)
         logs(arguments.data)
 

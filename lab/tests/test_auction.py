@@ -13,9 +13,9 @@ from scipy import special, stats
 from uncurse import Affine, UncurseError
 from uncurse_lab.auction import LABELS, TRUTH, Landscape, Market, Settings, simulate
 from uncurse_lab.auction.loop import FROZEN, REFRESHED, World, run_loop
-from uncurse_lab.auction.market import settle
+from uncurse_lab.auction.market import Account, Auctions, settle
 from uncurse_lab.auction.policies import as_served, check_policies
-from uncurse_lab.auction.replay import CAVEATS, AuctionLog, ReplayAccount, fit_on_log, read_log, replay
+from uncurse_lab.auction.replay import CAVEATS, fit_on_log, intervals_of, read_log, replay
 from uncurse_lab.auction.theory import causes, expected_account
 from uncurse_lab.theory import selected_mean, selected_truth
 
@@ -105,14 +105,14 @@ def test_with_the_truth_the_overcharge_is_zero_within_its_interval(price):
     # Clicks are drawn here: with expected clicks the overcharge would be zero by construction.
     market = Market(candidates=50, price=price, mean=-5.0, value=1.0)
     (auctions,) = chosen(market, 100_000)
-    clicks = np.random.default_rng(1).random(100_000) < auctions.rate
-    log = AuctionLog(clicks.astype(int), auctions.prices, auctions.truth)
+    clicks = np.random.default_rng(1).random(100_000) < auctions.clicks
+    log = Auctions(special.logit(auctions.clicks)[:, None], clicks.astype(float), auctions.prices)
     truth = replay(log, {}, value=1.0, price=price).accounts["as served"]
-    low, high = truth.overcharge_interval
+    _, (low, high) = intervals_of(truth, 1.0)
     assert truth.clicks > 1000
     assert low < 0 < high
-    served = replay(replace(log, scores=auctions.served), {}, value=1.0, price=price).accounts["as served"]
-    assert served.overcharge_interval[0] > 0
+    served = replay(replace(log, scores=auctions.scores), {}, value=1.0, price=price).accounts["as served"]
+    assert intervals_of(served, 1.0)[1][0] > 0
 
 
 def test_with_one_candidate_the_remaining_bias_is_the_selection_of_the_exchange():
@@ -319,7 +319,8 @@ def test_labels_of_random_traffic_reduce_the_bias_of_calibrators():
 
 
 def test_a_replay_settles_each_auction():
-    log = AuctionLog(np.array([1, 0, 0, 1]), np.array([10.0, 50.0, 500.0, 99.0]), np.log([1.0, 1.0, 1.0, 1 / 3]))
+    scores, prices = np.log([1.0, 1.0, 1.0, 1 / 3]), np.array([10.0, 50.0, 500.0, 99.0])
+    log = Auctions(scores[:, None], np.array([1.0, 0.0, 0.0, 1.0]), prices)
     found = replay(log, {"half": lambda served: as_served(served) / 2}, value=0.2)
     served, half = found.accounts.values()
     assert (served.won, served.clicks, served.predicted) == (2, 1, 1.0)  # bids of 100, 100, 100, 50
@@ -327,23 +328,27 @@ def test_a_replay_settles_each_auction():
     assert (half.won, half.spend) == (1, pytest.approx(0.01))
     first = replay(log, {}, value=0.2, price="first").accounts["as served"]
     assert first.spend == pytest.approx(0.2)
-    assert replay(log, {}).logged.value == pytest.approx(log.prices.sum() / 1000 / 2)
+    assert replay(log, {}).market.value == pytest.approx(log.prices.sum() / 1000 / 2)
     with pytest.raises(UncurseError, match="no clicks"):
         replay(replace(log, clicks=np.zeros(4)), {})
     with pytest.raises(UncurseError, match="0 clicks"):
         fit_on_log(replace(log, clicks=np.zeros(4, int)))
 
 
+def account(clicks):
+    return Account(100, 50, 8.0, clicks, 1.0, charged=16.0, delivered=2 * clicks, lost=0, overpaid=0, welfare=0,
+                   best_welfare=0)  # fmt: skip
+
+
 def test_intervals_of_a_replay_hold_the_truth():
     rng = np.random.default_rng(0)
     held = 0
     for clicks in rng.poisson(8.0, 400):
-        low, high = ReplayAccount(100, 50, int(clicks), 8.0, 1.0, 2.0).overcharge_interval
+        _, (low, high) = intervals_of(account(float(clicks)), 2.0)
         held += low <= 0 <= high
     assert held / 400 > 0.93
-    none = ReplayAccount(100, 50, 0, 8.0, 1.0, 2.0)
-    assert none.error_interval[1] == math.inf
-    assert math.isnan(none.error)
+    assert intervals_of(account(0.0), 2.0)[0][1] == math.inf
+    assert math.isnan(account(0.0).error)
 
 
 def test_logs_with_and_without_a_header_are_read(tmp_path):
@@ -354,12 +359,13 @@ def test_logs_with_and_without_a_header_are_read(tmp_path):
     b = read_log(tmp_path / "b.txt", "0", "1", "2")
     for name in ("clicks", "prices", "scores"):
         assert (getattr(a, name) == getattr(b, name)).all()
-    assert a.scores[1] == pytest.approx(math.log(1 / 3))
+    assert a.served[1] == pytest.approx(math.log(1 / 3))
     for path, columns, message in (
-        ("b.txt", ("0", "1", "p"), "no column 'p'; choose from 0, 1, 2"),
+        ("b.txt", ("0", "1", "p"), "no column 'p'; it has '0', '1', '2'"),
         ("a.csv", ("click", "cost", "p"), "cost"),
         ("no.txt", ("0", "1", "2"), "no.txt"),
-        ("a.csv", ("price", "price", "p"), "0 or 1|0/1"),
+        ("a.csv", ("price", "price", "p"), "named twice"),
+        ("a.csv", ("price", "click", "p"), "0 or 1|0/1"),
     ):
         with pytest.raises(UncurseError, match=message):
             read_log(tmp_path / path, *columns)
@@ -402,7 +408,7 @@ def test_the_page_of_the_command_is_one_offline_file(run, tmp_path, monkeypatch)
 def test_a_replay_prints_its_caveats(run, tmp_path):
     market = Market(candidates=20, mean=-4.0, value=0.3)
     (auctions,) = chosen(market, 4000)
-    clicks = np.random.default_rng(0).random(4000) < auctions.rate
+    clicks = np.random.default_rng(0).random(4000) < auctions.clicks
     rows = zip(clicks.astype(int), auctions.prices, as_served(auctions.served), strict=True)
     (tmp_path / "log.csv").write_text("c,p,s\n" + "\n".join(f"{c},{p:.3f},{s:.6f}" for c, p, s in rows))
     Affine(0.9, -0.4, scale="probability").save(tmp_path / "map.json")
@@ -422,7 +428,7 @@ def test_a_replay_prints_its_caveats(run, tmp_path):
     [
         (["--click", "c"], "--click is for a log; pass --replay LOG too"),
         (["--replay", "x.csv", "--noise", "0.1"], "--noise is for a simulated market; omit it with --replay"),
-        (["--replay", "x.csv", "--click", "c"], "--price is missing"),
+        (["--replay", "x.csv", "--click", "c"], "--replay needs --click, --price, --score and --scale"),
         (["--explore", "2"], "--explore"),
         (["--bootstrap"], "pass --days 30 too"),
         (["--days", "2"], "--days"),
@@ -446,7 +452,7 @@ def test_real_landscapes_and_logs_can_be_used():
     assert (len(train.clicks), len(test.clicks)) == (220_000, 80_000)
     assert (train.clicks.sum(), test.clicks.sum()) == (156, 51)
     accounts = replay(test, fit_on_log(train)).accounts
-    assert accounts["as served"].error_interval[0] > 0  # over-predicted among the auctions that it wins
+    assert intervals_of(accounts["as served"], 1.0)[0][0] > 0  # over-predicted among the auctions that it wins
     assert accounts["platt"].error < accounts["as served"].error
 
 

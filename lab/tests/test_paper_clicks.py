@@ -56,7 +56,7 @@ def test_worlds_have_rows_and_networks_of_their_own(monkeypatch):
     first, second = tables.networks
     assert first["click rate"] != second["click rate"]
     assert first["training log loss by epoch"] != second["training log loss by epoch"]
-    cell = tables.cell("calibration_error", 1.0)
+    cell = tables.get("calibration_error", 1.0)
     assert (cell.count, tables.worlds) == (4, 2)
     assert cell.world_error > 0
     assert "trained on the training rows" in tables.about["thinning network"]

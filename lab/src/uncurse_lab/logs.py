@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from uncurse.documents import replacing
 from uncurse.errors import UncurseError
+from uncurse.logs.rows import first_line
 from uncurse.optional import needing
 from uncurse.validation import check_choice, check_count, check_number
 
@@ -213,8 +214,7 @@ def _reading(source: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).split("\n")[0]
-        raise UncurseError(f"cannot read {source}: {reason}; pass a log, as text or gzipped") from None
+        raise UncurseError(f"cannot read {source}: {first_line(error)}; pass a log, as text or gzipped") from None
 
 
 def _lines(source: Path) -> pl.LazyFrame:

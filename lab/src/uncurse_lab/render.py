@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from uncurse.text import aligned
+from uncurse.text import aligned, html_table
 
+Table = list[tuple[str, ...]]  # the header first
 _WIDTH = 118
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -164,11 +165,5 @@ def _html(part: Part) -> str:
     if isinstance(part, Chart):
         return f"<figure>{part.svg()}<figcaption>{escape(part.caption)}</figcaption></figure>"
     if isinstance(part, TextTable):
-        return "\n".join([f"<div><table><caption>{escape(part.title)}</caption>", *_rows(part), "</table></div>"])
+        return f"<div>{html_table(part.rows, caption=part.title)}</div>"
     return f"<pre>{escape(chr(10).join(part))}</pre>"
-
-
-def _rows(table: TextTable) -> Iterator[str]:
-    for number, row in enumerate(table.rows):
-        tag = "td" if number else "th"
-        yield "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) + "</tr>"

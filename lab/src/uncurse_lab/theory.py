@@ -20,9 +20,7 @@ from scipy.special import ndtr, ndtri
 from uncurse._types import Array
 from uncurse.errors import UncurseError
 from uncurse.links import get_link
-from uncurse.validation import check_finite, check_numbers, check_share
-
-from .normality import Gaussianity, gaussianity
+from uncurse.validation import check_finite, check_numbers, check_scores, check_share
 
 __all__ = [
     "Gaussianity",
@@ -53,13 +51,7 @@ def selected_mean(link: str, mean: ArrayLike, spread: ArrayLike, alpha: float) -
 
 
 def link_slope(link: str, scores: Array) -> Array:
-    """Return the derivative φ' of a link.
-
-    Examples
-    --------
-    >>> link_slope("logistic", np.zeros(1))
-    array([0.25])
-    """
+    """Return the derivative φ' of a link."""
     phi = get_link(link).phi
     if link == "identity":
         return np.ones_like(scores)
@@ -200,6 +192,59 @@ def lemma1_bounds(
     return 0.5 * c0 * c1 * tail, c * tail
 
 
+# ---------------------------------------------------------------------------- whether scores are Gaussian
+
+
+@dataclass(frozen=True)
+class Gaussianity:
+    """Distance of scores to a normal distribution; see `gaussianity`."""
+
+    n: int  # number of rows
+    mean: float
+    sd: float  # ddof 1
+    skewness: float
+    excess_kurtosis: float
+    distance: float  # of Kolmogorov and Smirnov, to the normal distribution with this mean and sd
+    p_value: float  # of Lilliefors
+
+
+def gaussianity(scores: ArrayLike) -> Gaussianity:
+    """Compute the Kolmogorov-Smirnov distance of at least 20 scores to a fitted normal, with Lilliefors' p-value.
+
+    Read the distance, not the p-value: no real distribution is exactly normal, so the test rejects every large log. A
+    distance d changes any tail share by at most d, so compare it with α: 0.01 is harmless for the mean of the pool but
+    not for the top 1%.
+
+    The plain Kolmogorov p-value is far too large because mean and sd are estimated (it is about 40% where 5% is
+    right). Here D·√n has Lilliefors' null distribution, by a formula fitted to 10⁶ simulated samples: within .004 of
+    the simulated p, and within 15% of it down to p = .001, for n ≥ 20.
+
+    >>> g = gaussianity(np.random.default_rng(0).normal(-3.0, 0.5, 10_000))
+    >>> g.distance < 0.01, g.p_value > 0.1
+    (True, True)
+    """
+    x, counts = np.unique(check_scores(scores, "value").astype(np.float64), return_counts=True)
+    n = int(counts.sum())
+    if n < 20:
+        raise UncurseError(f"{n} scores are too few to judge a distribution; pass 20 or more")
+    mean = float(counts @ x) / n
+    variance = float(counts @ np.square(x - mean)) / n
+    sd = float(np.sqrt(variance * n / (n - 1)))
+    if not sd > 1e-12 * abs(mean):
+        raise UncurseError(f"scores are constant ({mean:g}); there is no distribution to judge")
+    z = (x - mean) / np.sqrt(variance)
+    reached, normal = np.append(0, np.cumsum(counts)) / n, ndtr((x - mean) / sd)
+    distance = float(max(np.abs(reached[:-1] - normal).max(), np.abs(reached[1:] - normal).max()))
+    skewness, kurtosis = float(counts @ z**3) / n, float(counts @ z**4) / n - 3
+    return Gaussianity(n, mean, sd, skewness, kurtosis, distance, _lilliefors(distance, n))
+
+
+def _lilliefors(distance: float, n: int) -> float:
+    k = distance * np.sqrt(n) + 0.153 / np.sqrt(n)
+    u = np.log(k + 0.45 * k**3 / n)  # of D·√n at n → ∞; the two corrections hold each quantile to .001
+    return float(ndtr(-np.polyval([0.8949, 0.8929, 4.5269, 2.0751], u)))
+
+
 # ---------------------------------------------------------------------------- quadrature
 
 Integrand = Callable[[Array, Array], NDArray[np.floating]]  # function of the score and of Z
@@ -214,9 +259,6 @@ def _tail_average(function: Integrand, mean: ArrayLike, signal: ArrayLike, resid
     """Compute E[g(mean + signal·Z + residual·Z₂, Z) | Z ≥ q_{1−α}] for independent standard normals Z and Z₂.
 
     g is a function of two arrays, the score and Z; Z is exact only where `residual` is 0. Arguments broadcast.
-
-    >>> _tail_average(lambda l, z: l, 0.0, 1.0, 0.0, 0.02).round(4)
-    np.float64(2.4209)
     """
     q = -float(ndtri(check_share(alpha)))
     m, s, r = np.broadcast_arrays(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uncurse.errors import UncurseError
+from uncurse.logs.rows import first_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -109,8 +110,7 @@ def _read_table(file: Path) -> tuple[pl.DataFrame, str, bool]:
             quote_char='"' if separator == "," else None,
         )  # fmt: skip
     except (pl.exceptions.PolarsError, OSError) as error:
-        first = str(error).split("\n")[0]
-        raise UncurseError(f"cannot read {file}: {first}; pass a comma- or tab-separated file") from None
+        raise UncurseError(f"cannot read {file}: {first_line(error)}; pass a comma- or tab-separated file") from None
     fields = len(lines[-1].split(separator))
     if named:  # a first column without a name holds row numbers
         table = table[:, fields - len(header) :] if fields > len(header) else table

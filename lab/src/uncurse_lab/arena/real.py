@@ -34,10 +34,10 @@ from uncurse.validation import check_choice
 from uncurse.version import __version__
 
 from ..processes import Progress, in_processes
-from ..render import Part, TextTable
+from ..render import Part, Table, TextTable
 from .click_logs import ClickLog
 from .methods import FittedMethod, Interval
-from .results import Table, number
+from .results import number
 
 _PEER = "isotonic"  # the other methods are compared with it
 _LABEL_FREE = ("label-free, seeds", "label-free, bootstraps")

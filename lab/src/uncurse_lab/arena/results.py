@@ -11,9 +11,10 @@ import numpy as np
 from uncurse import documents
 from uncurse._types import Array
 from uncurse.errors import UncurseError
+from uncurse.report.prose import share
 from uncurse.version import __version__
 
-from ..render import Chart, Part, TextTable, lines_chart, text
+from ..render import Chart, Part, Table, TextTable, lines_chart, text
 from .methods import BUILT_IN, MAIN, ORACLE
 
 _LOW, _HIGH = 0.01, 0.1  # ratios to the oracle and coverages are averaged over the shares between these
@@ -27,7 +28,6 @@ _HEAD = (
     "in the intervals that a method states at 90%. S: number of models; in worlds of bootstraps, of bootstraps. auto "
     "uses all models of a draw; ensemble of 6 serves six and calibrates their mean logit."
 )
-Table = list[tuple[str, ...]]  # the header first
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,6 @@ def summarize(place: tuple[str, str, float], errors: Array, oracle: Array, cover
     return ArenaCell(
         *place, bias, bias_error, rms, rms_error, ratio, ratio_error, share, share_error, count, all_errors
     )
-
-
-def share(alpha: float) -> str:
-    """A selected share in percent."""
-    return f"{100 * alpha:.4g}%"
 
 
 def number(value: float, sign: str = "") -> str:

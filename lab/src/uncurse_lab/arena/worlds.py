@@ -223,10 +223,6 @@ def logistic_regression(rng: Rng) -> Draw:
     return Draw(labeled, labels.astype(np.float64), pool, pool_truth, test, truth, replicas="bootstrap")
 
 
-def _lacks_lightgbm() -> str | None:
-    return None if find_spec("lightgbm") else "needs LightGBM: pip install 'uncurse[lightgbm]'"
-
-
 _TREES = {
     "objective": "binary", "num_leaves": 31, "learning_rate": 0.1, "bagging_fraction": 0.6, "bagging_freq": 1,
     "feature_fraction": 0.6, "num_threads": 1, "deterministic": True, "force_row_wise": True, "verbose": -1,
@@ -237,7 +233,7 @@ _TREES_TRAIN, _TREES_ROWS, _TREES_FEATURES, _TREES_SHIFT = 20_000, 50_000, 8, 0.
 @world(
     "trees",
     "Six LightGBM models by seed, bagged, on 20,000 rows of a tabular world that shifts.",
-    lacks=_lacks_lightgbm,
+    lacks=lambda: None if find_spec("lightgbm") else "needs LightGBM: pip install 'uncurse[lightgbm]'",
 )
 def trees(rng: Rng) -> Draw:
     """Over-fitted trees; the features of training and labeled rows are higher by 0.6 than those of the pool."""

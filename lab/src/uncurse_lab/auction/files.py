@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from uncurse._types import Array
 from uncurse.errors import UncurseError
+from uncurse.evidence import LogSpec
+from uncurse.logs.collecting import read_rows
+from uncurse.logs.rows import first_line
 
 
 def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
@@ -18,29 +20,15 @@ def read_columns(path: str | Path, columns: Sequence[str]) -> dict[str, Array]:
     """
     import polars as pl
 
-    name = str(path).lower()
-    plain = name.removesuffix(".gz").endswith((".txt", ".tsv"))
+    source: Any = path
     try:
-        if plain:
+        if str(path).lower().removesuffix(".gz").endswith((".txt", ".tsv")):
             tabs = pl.read_csv(path, has_header=False, separator="\t", n_rows=1).width > 1
-            separator = "\t" if tabs else " "
-            frame = pl.read_csv(path, has_header=False, separator=separator, infer_schema_length=None)
-            frame.columns = [str(i) for i in range(frame.width)]
-        else:
-            frame = pl.read_parquet(path) if name.endswith(".parquet") else pl.read_csv(path, infer_schema_length=None)
-        if missing := [column for column in columns if column not in frame.columns]:
-            why = " no header, so its columns are numbers;" if plain else ""
-            raise UncurseError(f"{path} has{why} no column {missing[0]!r}; choose from {', '.join(frame.columns)}")
-        found = {column: frame[column].cast(pl.Float64).to_numpy() for column in columns}
-    except OSError as error:
-        raise UncurseError(f"cannot read {path}: {error.strerror or error}") from None
-    except (pl.exceptions.PolarsError, EOFError) as error:
-        raise UncurseError(f"{path}: {str(error).split(chr(10))[0]}; is every value a number?") from None
-    for column, values in found.items():
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad) or not len(values):
-            what = f"the first in row {bad[0] + 1:,}; remove these rows" if len(bad) else "and there are no rows"
-            raise UncurseError(
-                f"{path}, column {column!r}: {len(bad):,} of {len(values):,} values are missing or not finite, {what}"
-            )
-    return found
+            source = pl.read_csv(path, has_header=False, separator="\t" if tabs else " ", infer_schema_length=None)
+            source.columns = [str(i) for i in range(source.width)]
+        scores, _, _ = read_rows(source, LogSpec(tuple(columns), scale="value", link="identity"))
+    except UncurseError as error:
+        raise error if source is path else UncurseError(f"{path}: {error}") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UncurseError(f"cannot read {path}: {first_line(error)}; is every value a number?") from None
+    return dict(zip(columns, scores.T, strict=True))

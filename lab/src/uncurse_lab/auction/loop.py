@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from uncurse._types import Array
 from uncurse.errors import UncurseError
-from uncurse.links import logistic
+from uncurse.links import logistic, logit
 from uncurse.threads import in_threads
 from uncurse.validation import check_choice, check_count
 
@@ -233,8 +233,9 @@ class _Platform:
             pool = scores[:, sample.integers(0, world.ads, self.pool), sample.integers(0, world.contexts, self.pool)].T
             predict = self._fit(pool, labeled, scores)
             bought = ~random
-            auctions = Auctions(served[bought, None], truth[bought], prices[bought])
-            predictions = as_served(truth) if predict is None else predict(served)
+            rates = as_served(truth)
+            auctions = Auctions(served[bought, None], rates[bought], prices[bought])
+            predictions = rates if predict is None else predict(served)
             account = settle(world.market, auctions, predictions[bought])
             won = bought & (world.market.bids(predictions) > prices)
         clicks = luck < as_served(self.truth[ads, contexts])
@@ -259,14 +260,10 @@ class _Platform:
 
 def _with_level(policy: Policy, served: Array, clicks: NDArray[Any]) -> Policy:
     """Return a policy with its log odds moved so that it predicts the clicks of some rows on average."""
-    before = _log_odds(policy(served))
+    before = logit(policy(served))
     low, high = -5.0, 5.0
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if as_served(before + middle).sum() < clicks.sum() else (low, middle)
     shift = (low + high) / 2
-    return lambda scores: as_served(_log_odds(policy(scores)) + shift)
-
-
-def _log_odds(rates: Array) -> Array:
-    return np.asarray(np.log(rates) - np.log1p(-rates))
+    return lambda scores: as_served(logit(policy(scores)) + shift)

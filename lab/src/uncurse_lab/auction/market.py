@@ -38,7 +38,7 @@ class Market:
     --------
     >>> market = Market(candidates=10)
     >>> chosen = next(market.auctions(1000, seed=0))
-    >>> chosen.served.shape, bool(chosen.served.mean() > chosen.truth.mean())
+    >>> chosen.served.shape, bool(logistic(chosen.served).mean() > chosen.clicks.mean())
     ((1000,), True)
     """
 
@@ -71,15 +71,17 @@ class Market:
         """
         starts = [*range(0, count, _AUCTIONS), count]
         for i, (start, stop) in enumerate(pairwise(starts)):
-            pieces = _split(stop - start, max(1, _SCORES // self.candidates))
-            streams = np.random.SeedSequence([seed, i]).spawn(len(pieces))
-            parts = in_threads(partial(self._choose, replicas), list(zip(pieces, streams, strict=True)))
+            most = max(1, _SCORES // self.candidates)
+            edges = np.linspace(0, stop - start, max(1, -(-(stop - start) // most)) + 1).astype(int)
+            streams = np.random.SeedSequence([seed, i]).spawn(len(edges) - 1)
+            pieces = list(zip(np.diff(edges).tolist(), streams, strict=True))
+            parts = in_threads(partial(self._choose, replicas), pieces)
             yield Auctions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
             if progress is not None:
                 progress(stop - start)
 
     def _choose(self, replicas: int, piece: tuple[int, np.random.SeedSequence]) -> tuple[Array, Array, Array]:
-        """Return log odds of the chosen candidates by the models, true log odds, and competing prices."""
+        """Return log odds of the chosen candidates by the models, true click rates, and competing prices."""
         count, stream = piece
         rng = np.random.Generator(np.random.SFC64(stream))
         truth = rng.standard_normal((count, self.candidates), np.float32)
@@ -93,7 +95,7 @@ class Market:
         scores = np.empty((count, replicas))
         scores[:, 0] = served[rows, best]
         scores[:, 1:] = chosen[:, None] + self.noise * rng.standard_normal((count, replicas - 1))
-        return scores + self.mean, chosen + self.mean, self.landscape.draw(rng, count)
+        return scores + self.mean, logistic(chosen + self.mean).astype(float), self.landscape.draw(rng, count)
 
     def random_ads(self, rows: int, seed: Sequence[int]) -> tuple[Array, NDArray[np.bool_]]:
         """Draw candidates at random: their log odds by all replicas, (rows, 3), and whether they are clicked."""
@@ -120,28 +122,16 @@ def check_fields(of: Any, *, counts: str = "", positive: str = "", least_0: str 
 
 @dataclass(frozen=True)
 class Auctions:
-    """Auctions of the chosen candidates."""
+    """Auctions of the chosen candidates, simulated or logged."""
 
     scores: Array  # (n, S) log odds by the served model, then by replicas
-    truth: Array  # (n,) true log odds
+    clicks: Array  # (n,) expected clicks, which are the true rates; observed clicks, 0 or 1, in a log
     prices: Array  # (n,) highest competing prices
 
     @property
     def served(self) -> Array:
         """Log odds by the served model."""
         return np.asarray(self.scores[:, 0])
-
-    @property
-    def rate(self) -> Array:
-        """True click rate."""
-        return logistic(self.truth).astype(np.float64, copy=False)
-
-
-def _split(count: int, most: int) -> list[int]:
-    """Split a count into pieces of at most `most`; independent of the number of cores."""
-    pieces = max(1, -(-count // most))
-    edges = np.linspace(0, count, pieces + 1).astype(int)
-    return [int(stop - start) for start, stop in pairwise(edges)]
 
 
 # ---------------------------------------------------------------------------- what a policy earns
@@ -151,7 +141,7 @@ _AMOUNTS = ("overcharge", "spend", "clicks", "surplus", "lost", "overpaid")
 
 @dataclass(frozen=True)
 class Account:
-    """Sums over the auctions of a policy. Clicks are expected clicks, by the true rates.
+    """Sums over the auctions of a policy. Clicks are expected ones, by the true rates; in a replay, observed ones.
 
     The platform charges an advertiser the value of the predicted clicks, as in optimized cost per mille. If the
     predictions of the impressions won are 20% too high, the advertiser pays 20% more than the clicks are worth.
@@ -210,18 +200,18 @@ class Account:
 
 def settle(market: Market, auctions: Auctions, predictions: Array, pacing: float = 1.0) -> Account:
     """Bid in auctions by predicted rates (n,), times `pacing`, which keeps the spend within the budget; sum up."""
-    rate, prices = auctions.rate, auctions.prices
+    prices = auctions.prices
     bids = market.bids(predictions) * pacing
     won = bids > prices
-    worth = 1000 * market.value * rate  # per thousand impressions, as prices
+    worth = 1000 * market.value * auctions.clicks  # per thousand impressions, as prices
     paid = (prices if market.price == "second" else bids)[won]
 
     def money(values: Array) -> float:
         return float(values.sum()) / 1000
 
-    predicted, clicks = float(predictions[won].sum()), float(rate[won].sum())
+    predicted, clicks = float(predictions[won].sum()), float(auctions.clicks[won].sum())
     return Account(
-        auctions=float(len(rate)),
+        auctions=float(len(prices)),
         won=float(won.sum()),
         predicted=predicted,
         clicks=clicks,

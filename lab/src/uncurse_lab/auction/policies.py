@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uncurse._types import Array
+from uncurse._types import Array, Float
 from uncurse.calibration import CALIBRATORS, calibrate
 from uncurse.errors import UncurseError
 from uncurse.links import logistic
@@ -67,6 +67,6 @@ def check_policies(names: Sequence[str], known: Sequence[str] = POLICIES) -> tup
     return tuple(dict.fromkeys(chosen))
 
 
-def as_served(served: Array) -> Array:
+def as_served(served: Float) -> Array:
     """Return click rates for log odds, as they are."""
     return logistic(served).astype(np.float64, copy=False)

@@ -10,7 +10,7 @@ from typing import Any
 from uncurse import documents
 from uncurse.version import __version__
 
-from ..render import Part, TextTable, bars_chart, lines_chart
+from ..render import Part, Table, TextTable, bars_chart, lines_chart
 from .loop import LoopOutcome
 from .market import Account
 from .simulate import TRUTH, Outcome, mean_and_error
@@ -58,7 +58,6 @@ FIGURES = {
     "lost_welfare": "welfare lost",
 }
 _SHARES = ("overcharge_share", "won", "lost_welfare")
-Table = list[tuple[str, ...]]  # the header first
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Results:
                 f"{auction}, which selects again."
             )
         rows: Table = [("policy", *FIGURES.values())]
-        rows += [(policy, *(_cell(outcome, policy, name) for name in FIGURES)) for policy in outcome.accounts]
+        rows += [(policy, *(cell(outcome, policy, name) for name in FIGURES)) for policy in outcome.accounts]
         # Two tables, so that 120 columns are enough.
         yield TextTable("Charges and clicks", [row[:7] for row in rows])
         yield TextTable("Value", [(row[0], *row[7:]) for row in rows])
@@ -136,7 +135,7 @@ def headline(outcome: Outcome) -> list[str]:
     if served:
         sentences.append(
             f"As served, advertisers are charged {_share(outcome, 'as served')} than the clicks they get are "
-            f"worth: {_cell(outcome, 'as served', 'overcharge')} for 1,000 requests."
+            f"worth: {cell(outcome, 'as served', 'overcharge')} for 1,000 requests."
         )
     if others:
         best = "auto" if "auto" in others else others[-1]
@@ -168,7 +167,7 @@ def _sensitivity_parts(name: str, outcomes: Sequence[tuple[float, Outcome]]) -> 
     table: Table = [(_FIELDS[name], *(f"{value:g}" for value, _ in outcomes))]
     for row, policy, figure in lines:
         if policy in policies:
-            table.append((row, *(_cell(one, policy, figure) for _, one in outcomes)))
+            table.append((row, *(cell(one, policy, figure) for _, one in outcomes)))
     yield TextTable(title, table)
     points = {
         policy: [(value, 100 * one.mean(policy, "overcharge_share")[0]) for value, one in outcomes]
@@ -214,7 +213,8 @@ def _plus_minus(error: float, decimals: int = 1) -> str:
     return "" if error != error else f" ± {error:.{decimals}f}"
 
 
-def _cell(outcome: Outcome, policy: str, name: str) -> str:
+def cell(outcome: Outcome, policy: str, name: str) -> str:
+    """Return the mean of a figure as text: a share in percent, or an amount, with its standard error."""
     value, error = outcome.mean(policy, name)
     if name not in _SHARES:
         return f"{value:.2f}{_plus_minus(error, 2)}"

@@ -123,7 +123,7 @@ def _simulate_once(
 
 
 def _predict(fitted: Mapping[str, Policy], name: str, auctions: Auctions) -> Array:
-    return auctions.rate if name == TRUTH else fitted[name](auctions.served)
+    return auctions.clicks if name == TRUTH else fitted[name](auctions.served)
 
 
 def stream(*numbers: int) -> int:
@@ -143,7 +143,7 @@ def observe(market: Market, settings: Settings, seed: Sequence[int]) -> History:
     for chunk in market.auctions(settings.history - explored, stream(*seed), replicas=REPLICAS + first):
         won = market.bids(as_served(chunk.served)) > chunk.prices
         scores.append(chunk.scores[won, first:])
-        clicks.append(rng.random(int(won.sum())) < chunk.rate[won])
+        clicks.append(rng.random(int(won.sum())) < chunk.clicks[won])
     labels = np.concatenate(clicks).astype(np.int8)
     if not 0 < labels.sum() < len(labels):
         raise UncurseError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,12 +13,6 @@ from uncurse.cli.output import Format, Quiet, check_outputs, note, working
 from uncurse.errors import UncurseError
 
 from .show import MarkdownFile, Seed, passed, refuse, show
-
-if TYPE_CHECKING:
-    from ..auction import Market, Settings
-    from ..auction.loop import LoopOutcome
-    from ..auction.replay import Replay
-    from ..auction.results import Results
 
 _QUICK = {"auctions": 50_000, "history": 50_000, "pool": 50_000, "repetitions": 3}
 _LOOPS = 3  # repetitions of the closed loop
@@ -100,19 +94,28 @@ def auction(
     """
     inputs = [path for path in (landscape, log, *(maps or [])) if path is not None]
     check_outputs({"--report": report, "--markdown": markdown}, inputs)
-    found: Results | Replay
     if log is not None:
         refuse(context, _OF_MARKETS, "a simulated market; omit it with --replay")
-        columns = {"--click": click, "--price": price, "--score": score, "--scale": scale}
-        options = {"value": value, "price": auction, "shading": shading}
-        found = _replay(log, columns, maps or [], options)
-        show(found.parts, found.to_json, format, markdown=markdown)
+        if click is None or price is None or score is None or scale is None:
+            raise UncurseError("--replay needs --click, --price, --score and --scale; pass all of them")
+        from uncurse import load
+
+        from ..auction.replay import read_log, replay
+
+        if not maps:
+            note("pass --map FILE to compare a map with the scores as served")
+        with working("replaying"):
+            policies = {path: load(path).map.at_logits for path in maps or []}
+            logged = read_log(log, click, price, score, scale=scale)
+            replayed = replay(logged, policies, value=value, price=auction, shading=shading)
+        show(replayed.parts, replayed.to_json, format, markdown=markdown)
         return
     refuse(context, "click price score scale maps", "a log; pass --replay LOG too")
     if bootstrap and days is None:
         raise UncurseError("--bootstrap is for the closed loop; pass --days 30 too")
-    from ..auction import Landscape, Market, Settings
-    from ..auction.results import Results
+    from ..auction import DEFAULT, Landscape, Market, Outcome, Settings, simulate
+    from ..auction.loop import LOOP_DEFAULT, World, run_loop
+    from ..auction.results import SENSITIVITY, Results
 
     prices = Landscape.default() if landscape is None else Landscape.from_file(landscape, landscape_column)
     worth = Market.value if value is None else value
@@ -121,66 +124,26 @@ def auction(
     given = passed(context, *sizes)
     sizes |= {name: size for name, size in _QUICK.items() if quick and name not in given}
     settings = Settings(labels=labels, explore=explore or 0.0, seed=seed, **sizes)
-    outcome, varied = _simulate(market, settings, policy, sensitivity)
-    loop = None
-    if days is not None:
-        count = repetitions if "repetitions" in given else _LOOPS
-        loop = _run_loop(market, settings, days, count, policy, bootstrap, quick)
-    found = Results(outcome, varied, loop)
-    show(found.parts, found.to_json, format, markdown=markdown, report=report, title="What over-prediction costs")
-
-
-def _simulate(market: Market, settings: Settings, policies: list[str] | None, vary: bool) -> tuple[Any, Any]:
-    """Simulate the market, and others if they are wanted, with one progress bar."""
-    from ..auction import DEFAULT, simulate
-    from ..auction.results import SENSITIVITY
-
-    fields = SENSITIVITY if vary else {}
+    fields = SENSITIVITY if sensitivity else {}
     runs = 1 + sum(map(len, fields.values()))
     with working("auctions", runs * settings.auctions * settings.repetitions) as advance:
 
-        def run(**changed: Any) -> Any:
-            budget = {"budget": changed.pop("budget")} if "budget" in changed else {}
-            options = replace(settings, **budget)
-            return simulate(replace(market, **changed), options, policies=policies or DEFAULT, progress=advance)
+        def run(**changed: Any) -> Outcome:
+            options = replace(settings, budget=changed.pop("budget", None))
+            return simulate(replace(market, **changed), options, policies=policy or DEFAULT, progress=advance)
 
-        return run(), {
-            name: tuple((value, run(**{name: value})) for value in values) for name, values in fields.items()
-        }
-
-
-def _run_loop(
-    market: Market,
-    settings: Settings,
-    days: int,
-    repetitions: int,
-    policies: list[str] | None,
-    bootstrap: bool,
-    quick: bool,
-) -> LoopOutcome:
-    """Run a closed loop; its ads are its own, and the market has the same kind of auction and prices."""
-    from ..auction.loop import LOOP_DEFAULT, World, run_loop
-
-    own = replace(World().market, price=market.price, shading=market.shading, landscape=market.landscape)
-    world = World(market=own, bootstrap=bootstrap, **(_LOOP_QUICK if quick else {}))
-    names = policies or LOOP_DEFAULT
-    labels = "random" if settings.labels == "random" else "shown"
-    options: dict[str, Any] = {"explore": settings.explore, "labels": labels, "seed": settings.seed}
-    with working("closed loops", repetitions * (len(names) + 1)) as advance:
-        return run_loop(world, days, policies=names, repetitions=repetitions, progress=advance, **options)
-
-
-def _replay(log: str, columns: dict[str, str | None], maps: list[str], options: dict[str, Any]) -> Replay:
-    from uncurse import load
-
-    from ..auction import replay
-
-    for name, column in columns.items():
-        if column is None:
-            raise UncurseError(f"{name} is missing; --replay needs --click, --price, --score and --scale")
-    click, price, score, scale = map(str, columns.values())
-    if not maps:
-        note("pass --map FILE to compare a map with the scores as served")
-    with working("replaying"):
-        auctions = replay.read_log(log, click, price, score, scale=scale)
-        return replay.replay(auctions, {path: load(path).map.at_logits for path in maps}, **options)
+        outcome = run()
+        varied = {name: tuple((value, run(**{name: value})) for value in values) for name, values in fields.items()}
+    loop = None
+    if days is not None:
+        # The ads of the loop are its own; the kind of auction and the prices are those of the market.
+        own = replace(World().market, price=auction, shading=shading, landscape=prices)
+        platform = World(market=own, bootstrap=bootstrap, **(_LOOP_QUICK if quick else {}))
+        count, names = repetitions if "repetitions" in given else _LOOPS, policy or LOOP_DEFAULT
+        with working("closed loops", count * (len(names) + 1)) as advance:
+            loop = run_loop(
+                platform, days, policies=names, explore=settings.explore, repetitions=count, seed=seed,
+                labels="random" if labels == "random" else "shown", progress=advance,
+            )  # fmt: skip
+    found = Results(outcome, varied, loop)
+    show(found.parts, found.to_json, format, markdown=markdown, report=report, title="What over-prediction costs")

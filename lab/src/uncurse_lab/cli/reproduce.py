@@ -38,7 +38,7 @@ def synthetic(
 
     if golden:
         refuse(context, "seed replications", "fresh random numbers; --golden is one stream of 100 replications")
-        found = experiment.golden_records(experiment.run_golden(progress=progress_over("authors' stream", 100)))
+        found = experiment.run_golden(progress=progress_over("authors' stream", 100))
         document = {"version": __version__, "figures": found}
         show(lambda brief: experiment.golden_parts(found), lambda: documents.dumps("golden", document), format)
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from math import lcm
 from typing import Any
@@ -85,7 +84,8 @@ def _finding(claim: Claim, keys: list[Key], alphas: Sequence[float], samples: Sa
         count, spread = len({world for world, _ in shared}), over_worlds
     elif (clicks := beside(samples, keys[0], "click_error", len(alphas))[at]) is not None:
         by_clicks = _click_error(claim, keys[0].metric, ours, clicks)
-    clear = np.hypot(_clear(count) * spread, 2 * by_clicks) if count > 2 else np.inf
+    # Two standard errors are clear, or more if there are few observations.
+    clear = np.hypot(stdtrit(count - 1, ndtr(2.0)) * spread, 2 * by_clicks) if count > 2 else np.inf
     return Finding(
         claim.name,
         keys[0].metric,
@@ -102,12 +102,6 @@ def _finding(claim: Claim, keys: list[Key], alphas: Sequence[float], samples: Sa
         sum(float(np.mean(values)) < 0 for values in differences),
         len(printed),
     )
-
-
-@cache
-def _clear(count: int) -> float:
-    """Return how many standard errors over so many observations are clear: two, or more if there are few."""
-    return float(stdtrit(count - 1, ndtr(2.0)))
 
 
 def _click_error(claim: Claim, metric: str, means: list[float], error: float) -> float:

@@ -22,8 +22,8 @@ from uncurse.errors import UncurseError
 from uncurse.links import logistic
 from uncurse.metrics.selection import count_of_share
 
-from ..normality import Gaussianity, gaussianity
 from ..processes import Progress, in_processes
+from ..theory import Gaussianity, gaussianity
 from .claims import judge
 from .served import LAMBDA_FLOOR, REPLICAS, Figures, Lambdas, Scored, groups_of, measure_network, slope_of
 from .tables import REPLICA_METHODS, ClickTables, Key, Lambda, cells_of

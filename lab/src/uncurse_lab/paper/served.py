@@ -125,7 +125,9 @@ class ServedNetwork:
         self.selections = list(_selections(scored, model, alphas))
         self.pool = Histogram().update(scored.pool[:, model])
         labeled = Histogram().update(scored.labeled[:, model], scored.labeled_y)
-        self.steps: dict[str, ScoreMap] = {"Vanilla": Affine(1.0, 0.0), LEVEL: Affine(1.0, level_shift(labeled))}
+        score, weight, clicks = labeled.score, labeled.weight, float(scored.labeled_y.sum())
+        shift = float(brentq(lambda move: float(weight @ logistic(score + move)) - clicks, -50.0, 50.0))
+        self.steps: dict[str, ScoreMap] = {"Vanilla": Affine(1.0, 0.0), LEVEL: Affine(1.0, shift)}
         self.figures: Figures = {}
         self.lambdas: Lambdas = {}
         self.failed: dict[str, str] = {}
@@ -259,13 +261,6 @@ def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
     ratio = total(lambda old, new: new - old) / loss
     squares = total(lambda old, new: (new - old) ** 2) - 2 * ratio * total(lambda old, new: (new - old) * old)
     return np.sqrt(np.maximum(squares + ratio**2 * total(lambda old, new: old**2), 0.0)) / loss
-
-
-def level_shift(labeled: Histogram) -> float:
-    """Return the shift of the logit with which Σf = Σy on labeled rows."""
-    assert labeled.label is not None
-    score, weight, clicks = labeled.score, labeled.weight, float(labeled.label.sum())
-    return float(brentq(lambda shift: float(weight @ logistic(score + shift)) - clicks, -50.0, 50.0))
 
 
 def slope_of(platt: ScoreMap | None) -> float:

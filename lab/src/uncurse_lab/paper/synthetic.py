@@ -183,8 +183,8 @@ def scores_of(x: Array, coefficients: Array) -> Array:
     return scores
 
 
-def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
-    """The same figures from the authors' own random stream; see `GOLDEN`.
+def run_golden(*, progress: Progress = iter) -> list[dict[str, Any]]:
+    """Compare our figures from the authors' own random stream with theirs, which are in `GOLDEN`.
 
     All training sets are drawn first, then all test sets, then all pools, each its rows and then its labels; then two
     bootstraps for each replication and α.
@@ -202,8 +202,8 @@ def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
     drawn = ((coefficients[None], *draw(TEST, POOL_MEAN)) for coefficients in served)
     test = [(scores_of(x, coefficients)[:, 0], y) for coefficients, x, y in drawn]
     pools = [draw(TEST, POOL_MEAN)[0].astype(np.float32) for _ in range(count)]
-    figures: dict[float, dict[str, float]] = {}
-    for alpha in GOLDEN:
+    records = []
+    for alpha, golden in GOLDEN.items():
         rows = []
         for i in progress(iter(range(count))):
             x, y = train[i]
@@ -218,8 +218,11 @@ def run_golden(*, progress: Progress = iter) -> dict[float, dict[str, float]]:
             vanilla, debiased, by_value = (evaluate(label, p, [alpha]).rows[0] for p in predictions)
             ratios = vanilla.ratio, debiased.ratio, by_value.ratio, vad.lambda_
             rows.append((*ratios, vanilla.ece, debiased.ece, vanilla.mce, debiased.mce))
-        figures[alpha] = {name: float(np.mean(row)) for name, *row in zip(_FIGURES, *rows, strict=True)}
-    return figures
+        records += [
+            {"alpha": alpha, "figure": name, "ours": float(np.mean(row)), "theirs": golden[name]}
+            for name, *row in zip(_FIGURES, *rows, strict=True)
+        ]
+    return records
 
 
 _TITLES = {
@@ -236,14 +239,6 @@ _LEGEND = (
     "the information matrix. Noise floor: mean of the metric if every prediction were the true probability. Log-loss "
     "reduction: log loss over Vanilla's, minus 1; below zero is better."
 )
-
-
-def golden_records(figures: Mapping[float, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Compare our figures for the authors' random stream with theirs."""
-    return [
-        {"alpha": alpha, "figure": name, "ours": figures[alpha][name], "theirs": GOLDEN[alpha][name]}
-        for alpha, name in product(figures, _FIGURES)
-    ]
 
 
 def golden_parts(records: Sequence[Mapping[str, Any]]) -> Iterator[Part]:

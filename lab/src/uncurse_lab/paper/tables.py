@@ -14,10 +14,9 @@ import numpy as np
 
 from uncurse import documents
 from uncurse._types import Array
-from uncurse.errors import UncurseError
 from uncurse.version import __version__
 
-from ..normality import Gaussianity
+from ..theory import Gaussianity
 
 LEVEL = "Vanilla, level corrected"
 #: The paper's methods, and ours that moves the logit so that Σf = Σy on labeled rows.
@@ -141,13 +140,6 @@ class ClickTables:
         if key.bins is None and metric in ("ece", "mce"):
             key = key._replace(bins=MAIN_BINS)
         return self._by_place.get((key, percent(alpha)))
-
-    def cell(self, metric: str, alpha: float, *place: Any, **names: Any) -> ClickCell:
-        """Return one cell as `get` does; raise UncurseError if there is none."""
-        cell = self.get(metric, alpha, *place, **names)
-        if cell is None:
-            raise UncurseError(f"no cell for {(metric, alpha, *place, *names.values())}; `cells` lists all")
-        return cell
 
     @cached_property
     def _by_place(self) -> dict[tuple[Key, float], ClickCell]:

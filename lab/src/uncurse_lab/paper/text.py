@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from uncurse.report.prose import share
+
 from ..render import Part, TextTable
 from .tables import (
     CALIBRATORS,
@@ -140,10 +142,6 @@ def _cell(tables: ClickTables, metric: str, *place: Any) -> str:
     return _number(cell.mean, metric) + error + paper + root
 
 
-def _share(alpha: float) -> str:
-    return f"{100 * alpha:g}%"
-
-
 def _table(
     tables: ClickTables,
     metric: str,
@@ -170,7 +168,7 @@ def _table(
         texts += [_number(cell.floor, metric) for cell in cells if cell.floor is not None][-1:]
         texts += [_cell(tables, f"{metric}_step", alpha, name, "vad")] * step
         if empty_rows or cells:
-            rows.append((_share(alpha), name, *texts))
+            rows.append((share(alpha), name, *texts))
     kept = [i for i in range(len(rows[0])) if i < 2 or any(row[i] for row in rows[1:])]
     if len(kept) > 2:
         yield TextTable(title or f"{_METRICS[metric]}{how} ({where})", [[row[i] for i in kept] for row in rows], left=2)
@@ -238,7 +236,7 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
 def _verdict(f: Finding) -> tuple[str, ...]:
     error = "" if np.isnan(f.error) else f"±{_number(f.error, f.metric)}"
     statistic = f"{_number(f.difference, f.metric, '+')}{error} [{_number(f.paper_difference, f.metric, '+')}]"
-    place = f.claim, _METRICS[f.metric].split()[0], f.calibrator.split()[0], _share(f.alpha)
+    place = f.claim, _METRICS[f.metric].split()[0], f.calibrator.split()[0], share(f.alpha)
     return *place, statistic, f.outcome, f"{f.same_sign} of {f.printed} α"
 
 
