@@ -3,11 +3,10 @@
 import json
 
 import numpy as np
-import polars as pl
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 
-from uncurse import UncursedClassifierCV, UncurseError
+from uncurse import UncursedClassifierCV
 from uncurse_lab import grid, render
 from uncurse_lab.grid import experiment
 
@@ -101,35 +100,6 @@ def test_a_ratio_to_no_error_is_blank():
         part for part in grid.Grid("d", 10, 5, 0, [cell(0, 0.1, 0.0)]).parts() if not isinstance(part, str)
     ).rows
     assert row[-6:] == ["", "", "", "", "", "3.00"]
-
-
-def test_files_have_numbers_categories_and_missing_values(tmp_path):
-    frame = pl.DataFrame({"age": [1.5, None, 3.0], "site": ["b", "a", None], "zone": [7, 9, 7], "bought": [0, 1, 1]})
-    frame.write_csv(tmp_path / "a.csv")
-    frame.with_columns(pl.col("bought").cast(pl.Boolean)).write_parquet(tmp_path / "a.parquet")
-    for name in ("a.csv", "a.parquet"):
-        found = grid.read_table([str(tmp_path / name)], "bought", ["zone"])
-        np.testing.assert_array_equal(found.numbers, [[1.5], [np.nan], [3.0]])
-        np.testing.assert_array_equal(found.codes, [[3, 1], [2, 2], [1, 1]])
-        assert found.labels.tolist() == [False, True, True]
-    twice = grid.read_table(2 * [str(tmp_path / "a.csv")], "bought", rows=4)
-    assert twice.numbers.shape == (4, 2)
-    frame.select("bought", "site").write_csv(tmp_path / "text.csv")
-    assert grid.read_table([str(tmp_path / "text.csv")], "bought").numbers.shape == (3, 0)
-
-
-def test_bad_tables_are_named(tmp_path):
-    (tmp_path / "a.csv").write_text("age,bought\n1,0\n2,2\n3,\n")
-    (tmp_path / "bare.csv").write_text("bought\n1\n0\n")
-    for name, label, categorical, message in (
-        ("a.csv", "bought", [], "bought is 2 in 2 of 3 rows; pass a column of 0 and 1"),
-        ("a.csv", "sold", [], "no column 'sold' .* it has age, bought"),
-        ("a.csv", "bought", ["zone"], "no column 'zone'"),
-        ("bare.csv", "bought", [], "no column but bought"),
-        ("missing.csv", "bought", [], "cannot read .*missing.csv"),
-    ):
-        with pytest.raises(UncurseError, match=message):
-            grid.read_table([str(tmp_path / name)], label, categorical)
 
 
 def test_the_command_runs_on_a_data_set_and_continues_from_its_file(run):

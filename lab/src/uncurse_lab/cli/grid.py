@@ -18,6 +18,7 @@ def grid(
     data: Annotated[
         list[str],
         typer.Argument(
+            metavar="DATA...",
             help="CSV or parquet files with --label, files of an Avazu, Criteo or MovieLens log, or a data set of "
             "scikit-learn: breast_cancer, digits, covtype, california."
         ),
@@ -56,13 +57,10 @@ def grid(
 
     Example: uncurse-lab grid leads.csv --label bought --model lightgbm --model logistic -o grid.json
     """
-    files = [name for name in data if Path(name).exists()]
-    check_outputs({"--out": out, "--markdown": markdown}, files)
+    check_outputs({"--out": out, "--markdown": markdown}, [name for name in data if Path(name).exists()])
     from ..grid import SHIFTS, Grid, read_table, run
 
     table = read_table(data, label, categorical or (), rows, seed)
-    if table.note:
-        note(table.note)
     found = Grid(table.name, len(table.labels), int(table.labels.sum()), seed)
     if out is not None and out.exists():
         found = found.resume(out)

@@ -45,7 +45,6 @@ MODELS = {
     "mlp": "sklearn",
 }
 SHIFTS = ("none", "lightgbm", "logistic")  # the model whose score thins the training rows
-SPLITS = 10
 _ENDS = (0.4, 0.55, 0.72)  # where the training rows, those of the thinning model and the pool end; the rest is the test
 _FOLDS = 5
 _CLIP = 1e-6
@@ -58,7 +57,7 @@ def run(
     grid: Grid,
     models: Iterable[str] = (),
     shifts: Iterable[str] = SHIFTS,
-    splits: int = SPLITS,
+    splits: int = 10,
     *,
     processes: int | None = None,
     save: Callable[[Grid], None] = lambda grid: None,
