@@ -20,7 +20,7 @@ def grid(
         typer.Argument(
             metavar="DATA...",
             help="CSV or parquet files with --label, files of an Avazu, Criteo or MovieLens log, or a data set of "
-            "scikit-learn: breast_cancer, digits, covtype, california."
+            "scikit-learn: breast_cancer, digits, covtype, california.",
         ),
     ],
     label: Annotated[str | None, typer.Option(help="Column of 0/1 labels.")] = None,
