@@ -16,6 +16,6 @@ def test_bad_usage_exits_2(arguments, run):
 def test_help_lists_the_commands(run):
     help_text = run("-h")
     listed = [line.split()[0] for line in help_text.split("Commands:")[1].splitlines() if line.startswith("  ")]
-    assert listed[:3] == ["arena", "auction", "reproduce"]
+    assert listed[:4] == ["arena", "auction", "grid", "reproduce"]
     assert run("reproduce", code=2) == run("reproduce", "-h")
     assert "Example: uncurse-lab " in run("reproduce", "synthetic", "--help")

@@ -24,8 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, Histogram
-from ..evidence.histogram import ReplicaTable
+from ..evidence import Histogram
 from ..links import logit
 from ..maps import Affine, Curve, compose
 from ..methods.auto import fit_auto
@@ -34,7 +33,7 @@ from ..methods.label_free import lines_of
 from ..methods.noise import replica_kind
 from ..methods.records import FitRecord, ScoreSummary
 from ..methods.replica_calibration import calibrate_replicas
-from ..methods.vad import VAD
+from ..methods.vad import TrainedVAD
 from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
 from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
 from .outcome_curve import fit_outcomes, has_log_link
@@ -50,13 +49,6 @@ _TREES_AND_LINEAR = (
     "sklearn.ensemble",
     "sklearn.linear_model",
 )
-
-
-class _OwnVAD(VAD):
-    """VAD of replicas that were trained here, so that their kind is known."""
-
-    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
-        pass
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
@@ -358,7 +350,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             pool = done.pool.evidence(clip)
             rows = None if done.labeled is None else done.labeled.evidence(clip)
             if self.method == "vad":
-                vad = _OwnVAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
+                vad = TrainedVAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
                 fitted = vad.fit(pool).fitted_
             elif self.method == "labels":
                 if rows is None:
@@ -476,7 +468,7 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
                 return fit_outcomes(done)
         except UncurseError as error:
             return self._unchanged(done, str(error))
-        vad = _OwnVAD(link=done.link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
+        vad = TrainedVAD(link=done.link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
         fitted = vad.fit(done.pool.scores, sample_weight=done.pool.weights).fitted_
         return replace(fitted, record=replace(vad.record_, no_interval=_NO_INTERVAL))
 

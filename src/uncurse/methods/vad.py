@@ -373,6 +373,13 @@ class _Fit:
         return map_of(shrinkage), maps, replace(shrinkage, value=ratio, error=error), in_tandem
 
 
+class TrainedVAD(VAD):
+    """VAD of replicas that the caller has trained, so that their kind is known and not checked."""
+
+    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
+        pass
+
+
 def _warn_of_selection(pool: Moments, labeled: Moments, kind: ReplicaKind, of_pool: float, of_labeled: float) -> None:
     """Warn if the served score seems to have selected the labeled rows of a tandem, which biases λ."""
     lead = served_lead(pool, labeled, kind)

@@ -11,6 +11,7 @@ from uncurse.version import __version__
 
 from .arena import arena
 from .auction import auction
+from .grid import grid
 from .reproduce import reproduce
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(arena)
 app.command()(auction)
+app.command()(grid)
 app.add_typer(reproduce, name="reproduce")
 
 

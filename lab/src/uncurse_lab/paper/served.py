@@ -19,6 +19,7 @@ from uncurse.evidence.from_arrays import column_names, from_arrays
 from uncurse.links import get_link, inside, logistic
 from uncurse.maps import Affine, ScoreMap
 from uncurse.methods import VAD, Auto, ReplicaCalibrator
+from uncurse.methods.vad import TrainedVAD
 from uncurse.metrics.measure import sums_of_cells, top_metrics
 from uncurse.metrics.selection import count_of_share
 from uncurse.threads import one_blas_thread
@@ -162,7 +163,8 @@ class ServedNetwork:
         spec = LogSpec(column_names(len(columns)), link=link)
         scores = np.ascontiguousarray(getattr(self.scored, part)[:, columns])
         evidence = from_arrays(scores, spec=spec, histograms=False)
-        return VAD(scale="logit", replicas="seeds", link=link, lambda_floor=LAMBDA_FLOOR, **options).fit(evidence)
+        vad = TrainedVAD(scale="logit", replicas="seeds", link=link, lambda_floor=LAMBDA_FLOOR, **options)
+        return vad.fit(evidence)
 
     def _tandem(self, step: ScoreMap, slope: float, link: str) -> Map:
         """Return what `VAD(calibrator=…)` predicts, for a calibrator that is already fitted."""
@@ -191,7 +193,7 @@ class ServedNetwork:
                     if name == "VAD":
                         vad: dict[str, Any] = {"scale": "logit", "replicas": replicas, "lambda_floor": LAMBDA_FLOOR}
                         moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
-                        on_pool, on_labeled = (VAD(**vad).fit(each) for each in moments)
+                        on_pool, on_labeled = (TrainedVAD(**vad).fit(each) for each in moments)
                         self.lambdas[2, kind, "logistic"] = on_pool.lambda_, on_labeled.lambda_
                         step = on_pool.map_
                     else:
