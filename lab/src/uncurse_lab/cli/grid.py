@@ -37,7 +37,7 @@ def grid(
     ] = None,
     shift: Annotated[
         list[str] | None,
-        typer.Option(help="none, or the model that thins the training rows: lightgbm, logistic; may be repeated."),
+        typer.Option(help="none, or the model that thins pool and test: lightgbm, logistic; may be repeated."),
     ] = None,
     splits: Annotated[int, typer.Option(min=1, help="Random splits of the rows.")] = 10,
     rows: Annotated[int, typer.Option(min=100, help="Rows to use, drawn at random.")] = 250_000,
@@ -53,7 +53,7 @@ def grid(
 ) -> None:
     """Compare UncursedClassifierCV with the plain model, isotonic calibration and Platt scaling on your data.
 
-    Each model is trained on random splits, without a shift and on thinned rows, and judged by held-out labels.
+    Each model is trained on random splits, without a shift and with a thinned pool, and judged by held-out labels.
 
     Example: uncurse-lab grid leads.csv --label bought --model lightgbm --model logistic -o grid.json
     """
