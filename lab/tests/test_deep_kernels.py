@@ -54,7 +54,7 @@ def plainly(call):
 
 def change_of_one_step(shape, clicks, optimizer):
     options = {"optimizer": optimizer, "batch_size": len(clicks), "n_replicas": 3}
-    rate = 0.1 if optimizer == "sgd" else 1e-3  # a smaller step is lost in the rounding of the weights
+    rate = 10.0 if optimizer == "sgd" else 1e-3  # a smaller step is lost in the rounding of the weights
     still, fit = (train_replicas(shape, clicks, learning_rate=rate, **options) for rate in (1e-30, rate))
     before, after = still.module(2).state_dict(), fit.module(2).state_dict()
     return {name: after[name] - before[name] for name in after}
