@@ -59,7 +59,7 @@ class Grid:
         for shift in dict.fromkeys(shift for shift, _ in places):
             summaries = [(model, self._good(shift, model)) for other, model in places if other == shift]
             summaries = [(model, cells) for model, cells in summaries if cells]
-            title = "not thinned" if shift == "none" else f"training rows thinned by the score of {shift}"
+            title = "not thinned" if shift == "none" else f"pool and test thinned by the score of {shift}"
             yield TextTable(title, [_ERRORS, *(_error_row(*summary) for summary in summaries)], gap=1)
             yield TextTable(f"{title}: losses", [_LOSSES, *(_loss_row(*summary) for summary in summaries)])
         for cell in self.cells:
