@@ -35,7 +35,14 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
     """Return evidence without rows, for `add_rows`."""
     counted = histograms and spec.scale != "value"
     served, replicas = Histogram() if counted else None, Histogram() if counted and len(spec.scores) > 1 else None
-    return Evidence(spec, Moments(spec.link), served, replicas)
+    teacher = None if spec.teacher is None else empty_evidence(spec_of_teacher(spec), histograms)
+    return Evidence(spec, Moments(spec.link), served, replicas, teacher=teacher)
+
+
+def spec_of_teacher(spec: LogSpec) -> LogSpec:
+    """Return the description of two columns, the served score and that of the teacher."""
+    assert spec.teacher is not None
+    return replace(spec, scores=(spec.scores[0], spec.teacher), teacher=None, segment=None)
 
 
 def add_rows(
@@ -45,7 +52,10 @@ def add_rows(
     weights: Array | None,
     trials: Array | None = None,
 ) -> None:
-    """Add rows to evidence in place: scores (n, S), labels, weights and trials (n,)."""
+    """Add rows to evidence in place: scores in `spec.columns` (n, S), labels, weights and trials (n,)."""
+    if evidence.teacher is not None:
+        add_rows(evidence.teacher, scores[:, [0, -1]], labels, weights, trials)
+        scores = scores[:, :-1]
     spec, counts = evidence.spec, None
     if labels is not None and trials is not None:
         rows, labels, counts = split_trials(labels, trials)
@@ -112,8 +122,8 @@ def from_arrays(
     if not isinstance(spec, LogSpec | None):
         raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")
     spec = LogSpec(column_names(array.shape[1])) if spec is None else spec
-    if len(spec.scores) != array.shape[1]:
-        raise UncurseError(f"there are {array.shape[1]} score columns, not {len(spec.scores)}; pass the same columns")
+    if len(spec.columns) != array.shape[1]:
+        raise UncurseError(f"there are {array.shape[1]} score columns, not {len(spec.columns)}; pass the same columns")
     spec = replace(
         spec,
         label=None if y is None else spec.label or "label",

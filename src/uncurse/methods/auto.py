@@ -178,13 +178,15 @@ def fit_auto(
     if problem:
         return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated"))
     base = _label_free(pool, TruthModel(fit.table, replicas), lines, labels=True)
-    found = _compare_with_labels(base, fit)
+    found, taught = _compare_with_labels(base, fit), ""
+    if fit.teacher is not None:  # the labels do not say how far the map is right where the pool differs from them
+        found, taught = replace(found, weight=found.weight * (1 - fit.teacher.weight)), f"; {fit.teacher.reason}"
     name, percent = base.record.method, 100 * found.weight
     described = "average of vad with curvature and monotone" if name == "average" else name
     # Scores that need no map get none: an average would only add the noise of the labels.
     if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
-        reason = f"{base.record.reason}; {support}"
+        reason = f"{base.record.reason}; {support}{taught}"
         return replace(
             base, record=replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
         )
@@ -192,11 +194,12 @@ def fit_auto(
         reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
         if found.cause:
             reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
-        return replace(solution, record=replace(record, reason=reason))
+        return replace(solution, record=replace(record, reason=reason + taught))
     score_map = average_maps(base.map, solution.map, found.weight, fit.table, pool.spec.logit_offset)
     reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and replica calibration "
     reason += f"{100 - percent:.0f}%"
     reason += f"; {found.cause}" if found.weight < 0.5 and found.cause else ""
+    reason += taught
     record = replace(record, method="average", reason=reason, lambda_=base.record.lambda_)
     return Solution(score_map, record, Average(base.estimate, fit, found.weight))
 

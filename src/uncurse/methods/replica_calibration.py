@@ -40,6 +40,7 @@ from .records import DataRecord, FitRecord
 from .remaining_error import TopShare, log_bayes_factor
 from .replica_check import check_replicas, describe_extremes
 from .shrinkage import shrink_towards
+from .teacher import Teacher, compare_by_teacher
 from .truth import TruthModel
 
 _MIN_SEGMENT_ROWS = 2_000  # a segment of this size gets its own distribution of true scores
@@ -177,6 +178,7 @@ class ReplicaCalibration:
     direct: SmoothCurve | None
     shift: float
     segment_levels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    teacher: Teacher | None = None
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -189,7 +191,11 @@ class ReplicaCalibration:
             return np.asarray(self.projection(x))
         inside = np.clip(x, *self.direct.ends)
         moved = self.projection(x) + self._of_labels(inside) - self.before(inside)
-        return np.asarray(self.shift * moved + (1 - self.shift) * self._of_labels(x))
+        by_replicas = self.shift * moved + (1 - self.shift) * self._of_labels(x)
+        if self.teacher is None or not self.teacher.weight:
+            return np.asarray(by_replicas)
+        by_teacher = self.teacher.pool(x) + self._of_labels(inside) - self.teacher.labeled(inside)
+        return np.asarray((1 - self.teacher.weight) * by_replicas + self.teacher.weight * by_teacher)
 
     def _of_labels(self, x: Array) -> Array:
         """Return the log odds of the labels at rescaled logits."""
@@ -221,7 +227,7 @@ class ReplicaCalibration:
             by_label = top.squared_error(by_replicas, self.labels.features(denoised), self.labels.covariance)
         else:
             by_label = top.squared_error(by_score, self.direct.features(x), self.direct.covariance)
-            moved = self.shift * (top.log_mean(self.projection(x)) - top.log_mean(self.before(x)))
+            moved = top.log_mean(self.of_scaled(x)) - top.log_mean(self._of_labels(x))
         by_pool = top.squared_error(by_score, self.projection.features(x), self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
         return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(MOVE_ERROR * moved)))
@@ -302,7 +308,12 @@ def calibrate_replicas(
         before = _implied(of_labeled.table, labels(denoised))
         direct = _direct_curve(of_labeled.table, before, kind)
         shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
-    fit = ReplicaCalibration(table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift)
+    teacher = None if winners else compare_by_teacher(pool.teacher, labeled.teacher, scaling)
+    fit = ReplicaCalibration(
+        table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift, teacher=teacher
+    )
+    if teacher is not None:
+        reason = f"{reason}; {teacher.reason}" if reason else teacher.reason
     first = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
     score_map = on_scores(pool.spec, *first, fit.map())
     if pool.segments:
