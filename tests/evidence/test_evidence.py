@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from uncurse import Evidence, TopK, UncurseError
 from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays, merged
-
 from uncurse.links import logistic
 
 SPEC = LogSpec(("s", "t"))

@@ -16,12 +16,16 @@ _MOST_COLUMNS = 256  # of a sparse matrix; trees gain little from rare features,
 def default_teacher(X: Any, pool: Any, seed: int) -> tuple[Any, Any, Any] | None:
     """Return a teacher, and the training rows and the pool as it takes them; None if they are no tables."""
     if hasattr(X, "tocsc"):
-        columns = np.sort(np.argsort(-X.tocsc().getnnz(axis=0), kind="stable")[:_MOST_COLUMNS])
-        rows = [part.tocsc()[:, columns].toarray().astype(np.float32) for part in (X, pool)]
+        columns = np.sort(np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:_MOST_COLUMNS])
+        rows = [part.tocsc()[:, columns].toarray() for part in (X, pool)]
     else:
-        pairs = zip(*(_columns(part) for part in (X, pool)), strict=True)
-        rows = [np.column_stack(part) for part in zip(*(_numbers(*pair) for pair in pairs), strict=True)]
-    return (HistGradientBoostingClassifier(random_state=seed), *rows) if rows else None
+        parts = [_columns(part) for part in (X, pool)]
+        if not parts[0] or len(parts[0]) != len(parts[1]):
+            return None
+        rows = [np.column_stack(part) for part in zip(*map(_numbers, *parts), strict=True)]
+    # Small steps and trees: the default settings over-fit a few thousand rows.
+    model = HistGradientBoostingClassifier(learning_rate=0.05, max_leaf_nodes=15, random_state=seed)
+    return model, *rows
 
 
 def _columns(X: Any) -> list[Any]:

@@ -181,6 +181,7 @@ def pool_evidence(
     segments: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     histograms: bool = True,
+    teacher: ArrayLike | None = None,
 ) -> Evidence:
     """Return the evidence of a pool that is passed as an array or as evidence.
 
@@ -198,15 +199,27 @@ def pool_evidence(
     if isinstance(labeled, Evidence) and len(labeled.spec.scores) == len(names):
         names = labeled.spec.scores
     spec = LogSpec(names, scale, link=link, negative_sampling_rate=negative_sampling_rate)
+    if teacher is not None:
+        array, spec = _with_teacher(array, teacher, "pool"), replace(spec, teacher="teacher")
     return from_arrays(array, spec=spec, segments=segments, sample_weight=sample_weight, histograms=histograms)
 
 
-def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
+def _with_teacher(scores: Float, teacher: ArrayLike, name: str) -> Float:
+    """Return scores with those of a teacher in a last column."""
+    column = check_numbers(teacher, "teacher")
+    if column.shape != scores.shape[:1]:
+        raise UncurseError(
+            f"the teacher's scores have shape {column.shape}, the {name} has {len(scores)} rows; pass one score a row"
+        )
+    return np.column_stack([scores, column])
+
+
+def labeled_evidence(labeled: Any, pool: Evidence, teacher: ArrayLike | None = None) -> Evidence:
     """Return the evidence of labeled rows that are passed as ``(scores, labels[, weights])`` or as evidence."""
     spec = pool.spec
     if isinstance(labeled, Evidence):
         evidence = labeled
-        names = ("scores", "scale", "link", "negative_sampling_rate")
+        names = ("scores", "scale", "link", "negative_sampling_rate", "teacher")
         _check_options(evidence, "labeled rows", **{name: getattr(spec, name) for name in names})
     else:
         if not isinstance(labeled, tuple | list) or len(labeled) not in (2, 3) or labeled[1] is None:
@@ -219,6 +232,8 @@ def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
                 "of the pool, shape (m, S)"
             )
         own = replace(spec, label=None, weight=None, segment=None, trials=None)
+        if teacher is not None:
+            array = _with_teacher(array, teacher, "labeled sample")
         evidence = from_arrays(array, labels, spec=own, sample_weight=weights[0] if weights else None)
     if evidence.spec.label is None:
         raise UncurseError("the labeled evidence holds no labels; collect it with its label column")

@@ -95,6 +95,7 @@ class Auto(ReplicaMethod):
         labels_from: str | None = None,
         segments: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        teacher: tuple[ArrayLike, ArrayLike] | None = None,
         request: ArrayLike | None = None,
         top_k: int = 1,
         value: ArrayLike | None = None,
@@ -113,6 +114,10 @@ class Auto(ReplicaMethod):
             Segment of each pool row.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
+        teacher : tuple (pool, labeled) of array-like of shape (n,) and (m,), optional
+            Scores of a teacher, a model of another kind such as boosted trees, for pool and labeled rows; the labeled
+            ones out of fold. They show how the pool differs in what the served model misses. They are used only if
+            their log loss is lower than that of the served score. Labels must be from elsewhere.
         request : array-like of shape (n,), optional
             Request of each pool row. The map is then fitted to the rows that win their requests, which need other
             corrections than the top share of all rows; intervals refer to the winners too. Pass all candidates.
@@ -129,9 +134,10 @@ class Auto(ReplicaMethod):
         origin = check_labels_from(labeled, labels_from)
         if request is None and (value is not None or top_k != 1):
             raise UncurseError("top_k and value select within requests; pass request, the request of each pool row")
-        if request is not None and (segments is not None or sample_weight is not None or isinstance(pool, Evidence)):
-            raise UncurseError("request needs the rows of the pool, without segments and weights; leave those out")
-        evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
+        others = (segments, sample_weight, teacher)
+        if request is not None and (any(one is not None for one in others) or isinstance(pool, Evidence)):
+            raise UncurseError("request needs the rows of the pool, without segments, weights and teacher")
+        evidence, rows = self._evidence(pool, labeled, segments, sample_weight, teacher)
         with one_blas_thread():
             if request is None:
                 solution = fit_auto(evidence, rows, replicas=self.replicas, labels_from=origin)
@@ -175,12 +181,13 @@ def fit_auto(
     problem = _problem_of_scores(fit.table)
     if fit.scaling != (1.0, 0.0):
         problem = "the labels show that the scores are far from log odds"
+    taught = "" if fit.teacher is None else f"; {fit.teacher.reason}"
     if problem:
-        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated"))
+        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated{taught}"))
     base = _label_free(pool, TruthModel(fit.table, replicas), lines, labels=True)
-    found, taught = _compare_with_labels(base, fit), ""
-    if fit.teacher is not None:  # the labels do not say how far the map is right where the pool differs from them
-        found, taught = replace(found, weight=found.weight * (1 - fit.teacher.weight)), f"; {fit.teacher.reason}"
+    found = _compare_with_labels(base, fit)
+    if fit.teacher is not None:  # labels do not judge the map where the pool differs from them
+        found = replace(found, weight=found.weight * (1 - fit.teacher.weight))
     name, percent = base.record.method, 100 * found.weight
     described = "average of vad with curvature and monotone" if name == "average" else name
     # Scores that need no map get none: an average would only add the noise of the labels.

@@ -61,9 +61,17 @@ class ReplicaMethod(Method):
         return f"{type(self).__name__}(scale={self.scale!r}, replicas={self.replicas!r})"
 
     def _evidence(
-        self, pool: Any, labeled: Any, segments: ArrayLike | None, sample_weight: ArrayLike | None
+        self,
+        pool: Any,
+        labeled: Any,
+        segments: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        teacher: tuple[ArrayLike, ArrayLike] | None,
     ) -> tuple[Evidence, Evidence | None]:
         """Return the evidence of pool and labeled rows."""
+        of_pool, of_labeled = (None, None) if teacher is None else teacher
+        if teacher is not None and not isinstance(labeled, tuple):
+            raise UncurseError("teacher needs labeled=(scores, labels); evidence holds the teacher's scores already")
         evidence = pool_evidence(
             pool,
             labeled,
@@ -71,8 +79,9 @@ class ReplicaMethod(Method):
             negative_sampling_rate=self.negative_sampling_rate,
             segments=segments,
             sample_weight=sample_weight,
+            teacher=of_pool,
         )
-        return evidence, None if labeled is None else labeled_evidence(labeled, evidence)
+        return evidence, None if labeled is None else labeled_evidence(labeled, evidence, of_labeled)
 
 
 class ReplicaCalibrator(ReplicaMethod):
@@ -122,6 +131,7 @@ class ReplicaCalibrator(ReplicaMethod):
         labels_from: str,
         segments: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        teacher: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> ReplicaCalibrator:
         """Fit to a sample of the candidate pool and to labeled rows.
 
@@ -139,6 +149,8 @@ class ReplicaCalibrator(ReplicaMethod):
             evidence with segments, the labels of a segment correct its level.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
+        teacher : tuple (pool, labeled) of array-like of shape (n,) and (m,), optional
+            Scores of a teacher for pool and labeled rows, see `Auto.fit`.
 
         Returns
         -------
@@ -146,7 +158,7 @@ class ReplicaCalibrator(ReplicaMethod):
             Itself. If fitting fails, the previous fit is kept.
         """
         origin = check_labels_from(labeled, labels_from)
-        evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
+        evidence, rows = self._evidence(pool, labeled, segments, sample_weight, teacher)
         if rows is None or origin is None:
             raise UncurseError("labeled is missing; pass labeled=(scores, labels), or use VAD without labels")
         with one_blas_thread():
@@ -257,6 +269,11 @@ def calibrate_replicas(
     replicas were trained with it. Scores that are no log odds have no `ReplicaCalibration`.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
+    if pool.teacher is not None and (winners or not kind.served_is_a_column):
+        raise UncurseError(
+            f"a teacher is not for labels_from={labels_from!r} with replicas={replicas!r}; leave it out, or pass "
+            "labels_from='elsewhere' and a served score in column 0"
+        )
     # On grids of different widths, posteriors differ by several percent at the top although the rows are alike.
     level = max([part.replicas.level for part in (pool, labeled) if part.replicas is not None], default=0)
     table, rows = kind.table_of(pool, "pool", level), kind.table_of(labeled, "labeled rows", level)

@@ -76,10 +76,12 @@ def _explained(pool: Evidence, labeled: Evidence) -> float:
     mine, theirs = pool.moments, labeled.moments
     covariance: Array = (mine.covariance + theirs.covariance) / 2
     difference = mine.mean - theirs.mean
-    served, teacher = np.abs(np.linalg.solve(covariance, difference))
+    served, teacher = np.linalg.solve(covariance, difference)
+    # A served part of the opposite sign only says that the teacher's scores differ from those that go with the served.
+    share = abs(teacher) / (abs(teacher) + max(served * np.sign(teacher), 0.0))
     slope = covariance[0, 1] / covariance[0, 0]
     residual = covariance[1, 1] - slope * covariance[0, 1]
     left = difference[1] - slope * difference[0]
     variance = residual * (1 / mine.effective_rows + 1 / theirs.effective_rows)
     factor = log_bayes_factor(left, variance, residual * _SIZE**2)
-    return float(teacher / (served + teacher) * logistic(-np.asarray(factor)))
+    return float(share * logistic(-np.asarray(factor)))
