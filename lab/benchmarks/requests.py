@@ -5,9 +5,9 @@ error, and the share of 90% intervals that hold.
 
 - simulated: 20,000 requests of 20 candidates, or of 50 in the last world, without labels. VAD is fitted to all
   candidates.
-- learned: LightGBM, over-fitted and tuned, on 20,000 rows of a simulated log with interactions between 6 features of
-  the request and 12 of the candidate; requests of 30 candidates. Labels are those of 20,000 random rows, or of 5,000
-  winners. Trainings are LightGBMs with rows of their own.
+- learned: LightGBM, over-fitted and tuned, on 20,000 rows of a simulated log with 6 features of the request, 12 of the
+  candidate, and 6 or 72 products of two of them; requests of 30 candidates. Labels are those of 20,000 random rows, or
+  of 5,000 winners. Trainings are LightGBMs with rows of their own.
 - movielens: logistic regression and LightGBM on a tenth of the ratings of MovieLens-1M (its file of user_id, item_id,
   rating), the user is the request, and a rating of 4 or 5 a positive label. Labels are those of the winners of half of
   the users; the winners of the other half are the test. An error includes the noise of these test labels.
@@ -92,26 +92,28 @@ def draw_simulated(seed: int, world: str, kind: str, columns: int, requests: int
 # ---------------------------------------------------------------------------- models of a simulated log
 
 
-def make_log(rng: np.random.Generator) -> Callable[[int, int], Rows]:
-    """Return a function that draws requests of so many candidates."""
-    of_request, of_candidate = rng.normal(0, 0.3, 6), rng.normal(0, 0.1, 12)
-    both = rng.normal(0, 0.09, (6, 12))
+def make_log(rng: np.random.Generator, products: int) -> Callable[[int, int], Rows]:
+    """Return a function that draws requests of so many candidates; the log odds hold so many products of features."""
+    of_request, of_candidate = rng.normal(0, 0.3, 6), rng.normal(0, 0.2, 12)
+    chosen = rng.permutation(72)[:products]
+    both = np.zeros(72)
+    both[chosen] = rng.normal(0, np.sqrt(0.24 / products), products)
 
     def rows(requests: int, size: int) -> Rows:
         request = np.repeat(np.arange(requests), size)
         x, z = rng.standard_normal((requests, 6))[request], rng.standard_normal((len(request), 12))
-        true = -2 + x @ of_request + z @ of_candidate + np.einsum("ni,ij,nj->n", x, both, z)
+        true = -2.2 + x @ of_request + z @ of_candidate + np.einsum("ni,ij,nj->n", x, both.reshape(6, 12), z)
         y = (rng.random(len(true)) < logistic(true)).astype(int)
         return {"X": np.hstack([x, z]).astype(np.float32), "true": true, "y": y, "request": request}
 
     return rows
 
 
-def draw_learned(seed: int, settings: dict[str, int], columns: int) -> Found:
+def draw_learned(seed: int, settings: dict[str, int], columns: int, products: int) -> Found:
     from lightgbm import LGBMClassifier
 
     rng = np.random.default_rng([4, seed])
-    rows = make_log(rng)
+    rows = make_log(rng, products)
     train = rows(20_000, 1)
 
     def model(X: np.ndarray, y: np.ndarray) -> Any:
@@ -210,8 +212,9 @@ def cases(chosen: list[str], log: str | None) -> Iterator[tuple[str, Callable[[i
                 yield name, partial(draw_simulated, world=world, kind=kind, columns=columns, requests=20_000)
     if "learned" in chosen:
         for name, settings in (("over-fitted", OVERFITTED), ("tuned", TUNED)):
-            for columns in (2, 3):
-                yield f"LightGBM, {name}, {columns} columns", partial(draw_learned, settings=settings, columns=columns)
+            for columns, products in ((2, 6), (3, 6), (3, 72)):
+                call = partial(draw_learned, settings=settings, columns=columns, products=products)
+                yield f"LightGBM, {name}, {columns} columns, {products} interactions", call
     if "movielens" in chosen:
         from uncurse_lab.grid import read_table
 
