@@ -149,9 +149,7 @@ def main() -> None:
                 figures = "".join(f"{value:10.2f}" for value in (*rms, noise, ratios[-1]))
                 print(f"{target:26}{model:20}{figures}{held[-1]:10.0%}{width:10.2f}", flush=True)
     error = np.std(ratios, ddof=1) / np.sqrt(len(ratios))
-    print(
-        f"mean ratio {np.mean(ratios):.3f}, standard error {error:.3f} over cells; {np.mean(held):.0%} of intervals hold"
-    )
+    print(f"mean ratio {np.mean(ratios):.3f}, standard error over cells {error:.3f}; held {np.mean(held):.0%}")
 
 
 if __name__ == "__main__":
