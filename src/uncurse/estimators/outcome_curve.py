@@ -31,7 +31,7 @@ from .cross_fitting import CrossFit, Scored, on_link
 _KNOTS, _REACH = 512, 3.0  # of the map, which is constant from three spreads beyond the knots of the curve
 _ROOM = 3.0  # above the highest outcome on the log link, relative to the range of the outcomes
 _SHAPE_ERROR = 0.5  # of the difference between curve and isotonic regression, relative to it
-_RUN = 64  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
+_RUN, _LEAST_RUNS = 64, 3  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
 _LEAST_LAMBDA = 0.3  # a smaller λ does not determine the true score
 
 
@@ -92,13 +92,21 @@ class OutcomeCurve:
 
 
 def _scatter(x: Array, weight: Array, share: Array) -> Array:
-    """Return the variance of shares about their curve relative to p(1 − p), smoothed: it often rises with the score."""
-    p = np.asarray(logistic(fit_smooth(x, weight, share)(x)), np.float64)
+    """Return the variance of shares about their curve relative to p(1 − p): a power of the odds of the curve.
+
+    A variance by neighboring rows alone would give rows near a high outcome less weight, and the curve a low bias.
+    """
+    log_odds = fit_smooth(x, weight, share)(x)
+    p = np.asarray(logistic(log_odds), np.float64)
     pearson = np.square(share - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))
     starts = np.arange(0, max(len(pearson) - _RUN + 1, 1), _RUN)
-    means = np.add.reduceat(pearson, starts) / np.diff(starts, append=len(pearson))
+    counts = np.diff(starts, append=len(pearson))
+    means, place = (np.add.reduceat(values, starts) / counts for values in (pearson, log_odds))
     means = np.maximum(means, 1e-12 + 1e-6 * means.max())  # an exact fit has no residual
-    return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
+    if len(means) < _LEAST_RUNS or not np.ptp(place) > 0:
+        return np.full(len(x), pearson.mean() or 1.0)
+    power = np.exp(np.polyval(np.polyfit(place, np.log(means), 1), log_odds))
+    return np.asarray(power * max(float(np.mean(pearson / power)), 1e-12))
 
 
 def fit_outcomes(done: CrossFit) -> Fitted:
