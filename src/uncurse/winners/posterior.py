@@ -21,20 +21,26 @@ from numpy.typing import NDArray
 from .._types import Array
 
 Index = NDArray[np.intp]
-Prior = tuple[int, int]  # shape, and the exponent of the width; equal values are (-1, 0)
+Prior = tuple[int, int, int]  # shape (-1: equal values), exponent of the width, and γ of `_GROWTH`
 
 _STEP = 0.2  # of the grid of true values, in standard errors
 _RATIO = 2**0.25  # of neighboring widths
 _WIDTHS = 0.15 * _RATIO ** np.arange(36)  # up to 64 standard errors
-_SHAPES: tuple[Callable[[Array], Array], ...] = (
-    lambda z: np.exp(-0.5 * z * z),
-    lambda z: 1 / (1 + z * z),
-    lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2),
-    lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z)),
+#: Prior probabilities of the shapes, and their densities: normal, Cauchy, and skewed to the left and to the right.
+_SHAPES: tuple[tuple[float, Callable[[Array], Array]], ...] = (
+    (0.50, lambda z: np.exp(-0.5 * z * z)),
+    (0.10, lambda z: 1 / (1 + z * z)),
+    (0.10, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
+    (0.10, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
+    (0.10, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
+    (0.10, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
 )
+_GROWTH = (0, 1, 2)  # the width in a group with standard error u is τ (u / reference)^γ
 _EQUAL = 0.3  # prior probability that all true values of a group are equal
 _FARTHEST = 30.0  # a candidate that is more standard errors below the best one counts as this far
 _SEEN = 200  # groups that choose the priors that are worth a look in all groups
+_MOST = 40  # priors that are considered if there are many groups
+_ROUNDS = 60  # of EM
 _NEGLIGIBLE = 12.0  # difference of log probabilities
 _NUMBERS = 2**22  # in the largest array
 
@@ -71,27 +77,53 @@ class Posterior:
     density: Array  # groups × candidates × grid, sums to 1
     best: Array  # groups × candidates: probability to have the highest true value
     loss: Array  # groups: expected loss of the candidate with the highest observed value
+    evidence: Array  # groups × priors: log evidence
     means: Array  # groups × priors: mean of the true value of that candidate under each prior
     variances: Array  # groups × priors
 
 
 def posteriors(candidates: Candidates) -> tuple[Array, list[Posterior]]:
-    """Return the probabilities of the priors that matter, and posteriors under their mixture."""
+    """Return the weights of the priors that matter, and the posteriors of all groups."""
     count = len(candidates.starts) - 1
     parts = _parts(candidates, np.arange(count))
     some = parts if count <= _SEEN else _parts(candidates, np.linspace(0, count - 1, _SEEN).astype(np.intp))
     shifts = [part.shift for part in parts]
-    widths = range(min(shifts), max(shifts) + len(_WIDTHS))
-    priors: list[Prior] = [(-1, 0), *((shape, width) for shape in range(len(_SHAPES)) for width in widths)]
-    prior = np.log([_EQUAL, *[(1 - _EQUAL) / (len(priors) - 1)] * (len(priors) - 1)])
-    total = prior + sum(part.evidence(priors).sum(0) for part in some)
-    kept = np.flatnonzero(total > total.max() - _NEGLIGIBLE)
-    priors = [priors[i] for i in kept]
-    if count > _SEEN:
-        total[kept] = prior[kept] + sum(part.evidence(priors).sum(0) for part in parts)
-    weights = np.exp(total[kept] - total[kept].max())
-    weights /= weights.sum()
-    return weights, [part.posterior(priors, weights) for part in parts]
+    growths = _GROWTH if min(shifts) < max(shifts) else _GROWTH[:1]
+    priors: list[Prior] = [(-1, 0, 0)]
+    weights = [_EQUAL]
+    for growth in growths:
+        first, *_, last = sorted((1 - growth) * shift for shift in (*shifts, *shifts))
+        widths = np.arange(first, last + len(_WIDTHS))
+        density = _width_density(_WIDTHS[0] * _RATIO**widths)
+        for shape, (weight, _) in enumerate(_SHAPES):
+            priors += [(shape, int(width), growth) for width in widths]
+            weights += list((1 - _EQUAL) / len(growths) * weight * density / density.sum())
+    prior = np.array(weights)
+    evidence = np.concatenate([part.evidence(priors) for part in some])
+    share = pool(evidence, prior).mean(0)
+    kept = np.sort(np.argsort(-share)[: max(_MOST, 2**14 // count)])
+    kept = kept[share[kept] > 1e-5]
+    priors, prior = [priors[i] for i in kept], prior[kept]
+    found = [part.evidence(priors) for part in parts]
+    weights = np.split(pool(np.concatenate(found), prior), np.cumsum([len(part.groups) for part in parts])[:-1])
+    return prior, [part.posterior(priors, *own) for part, *own in zip(parts, found, weights, strict=True)]
+
+
+def pool(evidence: Array, prior: Array, counts: Array | None = None) -> Array:
+    """Return the probability of each prior (columns) in each group.
+
+    Priors of groups are draws from frequencies, which are those of all other groups: EM, with `prior` as one group more.
+    """
+    count = np.ones((len(evidence), 1)) if counts is None else counts[:, None]
+    likelihood = np.exp(evidence - evidence.max(1, keepdims=True))
+    frequency = prior
+    for _ in range(_ROUNDS if len(evidence) > 1 else 1):
+        posterior = likelihood * frequency
+        posterior *= count / posterior.sum(1, keepdims=True)
+        total = prior + posterior.sum(0)
+        frequency = total / total.sum()
+    posterior = likelihood * np.maximum(total - posterior, 1e-9 * prior)
+    return np.asarray(posterior / posterior.sum(1, keepdims=True))
 
 
 @dataclass
@@ -124,7 +156,8 @@ class _Part:
     def _densities(self, priors: Sequence[Prior]) -> Array:
         """Return priors × places × grid; each density sums to 1."""
         last = len(_WIDTHS) - 1
-        rows = [0 if s < 0 else 1 + s * len(_WIDTHS) + min(max(w - self.shift, 0), last) for s, w in priors]
+        widths = [min(max(width + (growth - 1) * self.shift, 0), last) for _, width, growth in priors]
+        rows = [1 + s * len(_WIDTHS) + w if s >= 0 else 0 for (s, *_), w in zip(priors, widths, strict=True)]
         if not self.exact:
             return _table(len(self.x), len(self.mu))[rows]
         return np.stack([_density(row, self.x, self.mu) for row in rows])
@@ -143,8 +176,8 @@ class _Part:
         self.mu = np.linspace(likely[0] - step, likely[-1] + step, 49)
         self.log_place, self.exact = np.full((1, 49), -math.log(49)), True
 
-    def posterior(self, priors: Sequence[Prior], weights: Array) -> Posterior:
-        """Return the posterior if the priors have these weights."""
+    def posterior(self, priors: Sequence[Prior], log_evidence: Array, weights: Array) -> Posterior:
+        """Return the posterior if the priors have these weights in each group."""
         groups, k, size = self.likelihood.shape
         every, places = np.arange(groups), len(self.mu)
         lucky = self.likelihood[every, self.winner]
@@ -153,7 +186,7 @@ class _Part:
         means, squares = np.empty((2, groups, len(priors)))
         for some, density, evidence, log_joint in self.joint(priors):
             place = np.exp(log_joint - _log_sum(log_joint)[..., None])
-            cells[:, some] = place * weights[some, None]
+            cells[:, some] = place * weights[:, some, None]
             share = (cells[:, None, some] / evidence).reshape(groups * k, -1)
             mixed += (share @ density.reshape(-1, size)).reshape(groups, k, size)
             share = place / evidence[every, self.winner]
@@ -165,9 +198,8 @@ class _Part:
         best, loss = self._best(priors, cells)
         theta = self.center[:, None] + self.unit * self.x
         variances = self.unit**2 * (squares - means**2)
-        return Posterior(
-            self.groups, theta, mixed, best, self.unit * loss, self.center[:, None] + self.unit * means, variances
-        )
+        means = self.center[:, None] + self.unit * means
+        return Posterior(self.groups, theta, mixed, best, self.unit * loss, log_evidence, means, variances)
 
     def _best(self, priors: Sequence[Prior], cells: Array) -> tuple[Array, Array]:
         """Return the probabilities of being best and the expected loss, from priors and places drawn evenly."""
@@ -226,7 +258,7 @@ def _parts(candidates: Candidates, groups: Index) -> list[_Part]:
             likelihood = found.reshape(len(few), k, -1)
             part = _Part(few, own_shift, size, center, likelihood, winner, x, mu, log_place)
             if k > 36:
-                part.refine([(-1, 0), *((s, own_shift + w) for s in range(len(_SHAPES)) for w in range(len(_WIDTHS)))])
+                part.refine([(-1, 0, 1), *((s, w, 1) for s in range(len(_SHAPES)) for w in range(len(_WIDTHS)))])
             parts.append(part)
     return parts
 
@@ -253,8 +285,12 @@ def _density(row: int, x: Array, mu: Array) -> Array:
     """Return a density (places × grid) by its row: equal values first, then widths within shapes."""
     shape, width = divmod(row - 1, len(_WIDTHS))
     z = (x - mu[:, None]) / (_STEP if row == 0 else _WIDTHS[width])
-    density = np.maximum(1 - np.abs(z), 0.0) if row == 0 else _SHAPES[shape](z)
+    density = np.maximum(1 - np.abs(z), 0.0) if row == 0 else _SHAPES[shape][1](z)
     return np.asarray(density / density.sum(-1, keepdims=True))
+
+
+def _width_density(width: Array) -> Array:
+    return np.ones(len(width))
 
 
 def _log_sum(values: Array) -> Array:

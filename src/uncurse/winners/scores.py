@@ -48,7 +48,9 @@ class Scores:
             columns = getattr(scores, "columns", None)
             array = check_numbers(scores.to_numpy() if columns is not None else scores, "scores").astype(float)
             if array.ndim != 2:
-                raise UncurseError(f"scores has shape {array.shape}; pass items × candidates, or standard_error as well")
+                raise UncurseError(
+                    f"scores has shape {array.shape}; pass items × candidates, or standard_error as well"
+                )
             scores = Scores(array, list(map(str, range(array.shape[1]) if columns is None else columns)))
         self = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
         rows, count = self.values.shape

@@ -16,8 +16,10 @@ from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table
 from ..validation import check_finite, check_flag, check_length, check_numbers, check_share, encode_names
-from .posterior import Candidates, Index, posteriors
+from .posterior import Candidates, Index, pool, posteriors
 from .scores import Scores
+
+_DRAWS = 40  # of the prior, for the interval of an impact
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,10 +194,12 @@ class Winners(Sequence[Winner]):
     [('x', 0), ('y', 3)]
     """
 
-    def __init__(self, winners: Sequence[Winner], weights: Array, means: Array, variances: Array) -> None:
+    def __init__(
+        self, winners: Sequence[Winner], prior: Array, evidence: Array, means: Array, variances: Array
+    ) -> None:
         self._winners = winners
-        self._weights = weights  # of the priors
-        self._means, self._variances = means, variances  # groups × priors
+        self._prior = prior  # weights of the priors
+        self._evidence, self._means, self._variances = evidence, means, variances  # groups × priors
 
     def __len__(self) -> int:
         return len(self._winners)
@@ -203,10 +207,8 @@ class Winners(Sequence[Winner]):
     @overload
     def __getitem__(self, index: int) -> Winner: ...
     @overload
-    def __getitem__(self, index: slice) -> Winners: ...
-    def __getitem__(self, index: int | slice) -> Winner | Winners:
-        if isinstance(index, slice):
-            return Winners(self._winners[index], self._weights, self._means[index], self._variances[index])
+    def __getitem__(self, index: slice) -> Sequence[Winner]: ...
+    def __getitem__(self, index: int | slice) -> Winner | Sequence[Winner]:
         return self._winners[index]
 
     def impact(self, shipped: Sequence[str] | None = None) -> Impact:
@@ -226,10 +228,15 @@ class Winners(Sequence[Winner]):
         if unknown:
             raise UncurseError(f"shipped holds {unknown[0]!r}, which is no group; pass names of groups")
         rows = list(place.values()) if shipped is None else [place[str(name)] for name in shipped]
-        means = self._means[rows].sum(0)
-        mean = float(self._weights @ means)
-        variance = float(self._weights @ (self._variances[rows].sum(0) + (means - mean) ** 2))
-        return Impact(sum(self[row].observed for row in rows), mean, variance**0.5)
+        rng, sums, within = np.random.default_rng(0), [], []
+        for draw in range(_DRAWS):  # the prior that other groups would have shown: a Bayesian bootstrap of groups
+            count = rng.exponential(size=len(self)) if draw else np.ones(len(self))
+            weights = pool(self._evidence, self._prior, count)[rows]
+            mean = (weights * self._means[rows]).sum(1)
+            sums.append(mean.sum())
+            within.append((weights * (self._variances[rows] + (self._means[rows] - mean[:, None]) ** 2)).sum())
+        error = float(np.sqrt(np.mean(within) + np.var(sums)))
+        return Impact(sum(self[row].observed for row in rows), float(sums[0]), error)
 
     def to_frame(self) -> pl.DataFrame:
         """Return a row for each group.
@@ -340,15 +347,19 @@ def _groups(groups: ArrayLike | None, count: int) -> tuple[list[str], Index]:
 def _winners(
     candidates: Candidates, shared: Array, sign: float, order: Index, names: Sequence[str], groups: list[str] | None
 ) -> Winner | Winners:
-    weights, parts = posteriors(candidates)
+    prior, parts = posteriors(candidates)
     count = len(candidates.starts) - 1
     found: list[Any] = [None] * count
-    means, variances = np.empty((2, count, len(weights)))
+    evidence, means, variances = np.empty((3, count, len(prior)))
     rows = np.arange(len(candidates.values))
     errors = np.sqrt(candidates.variance_at(candidates.values[:, None], rows)[:, 0])
     turn = slice(None, None, int(sign))
     for part in parts:
-        means[part.groups], variances[part.groups] = sign * part.means, part.variances
+        evidence[part.groups], means[part.groups], variances[part.groups] = (
+            part.evidence,
+            sign * part.means,
+            part.variances,
+        )
         for i, group in enumerate(part.groups):
             own = slice(candidates.starts[group], candidates.starts[group + 1])
             observed, original = candidates.values[own], order[own]
@@ -363,4 +374,4 @@ def _winners(
                 estimates=estimates, probabilities=part.best[i], expected_loss=float(part.loss[i]), place=place,
                 theta=theta, density=density, shared_error=float(shared[group]),
             )  # fmt: skip
-    return found[0] if groups is None else Winners(found, weights, means, variances)
+    return found[0] if groups is None else Winners(found, prior, evidence, means, variances)
