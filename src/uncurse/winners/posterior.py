@@ -28,15 +28,16 @@ _RATIO = 2**0.25  # of neighboring widths
 _WIDTHS = 0.15 * _RATIO ** np.arange(36)  # up to 64 standard errors
 #: Prior probabilities of the shapes, and their densities: normal, Cauchy, and skewed to the left and to the right.
 _SHAPES: tuple[tuple[float, Callable[[Array], Array]], ...] = (
-    (0.50, lambda z: np.exp(-0.5 * z * z)),
-    (0.10, lambda z: 1 / (1 + z * z)),
-    (0.10, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
-    (0.10, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
-    (0.10, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
-    (0.10, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
+    (0.60, lambda z: np.exp(-0.5 * z * z)),
+    (0.08, lambda z: 1 / (1 + z * z)),
+    (0.08, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
+    (0.08, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
+    (0.08, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
+    (0.08, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
 )
 _GROWTH = (0, 1, 2)  # the width in a group with standard error u is τ (u / reference)^γ
-_EQUAL = 0.3  # prior probability that all true values of a group are equal
+_EQUAL = 0.15  # prior probability that all true values of a group are equal
+_MARGIN = 4.0  # of the grid beyond the observed values, in standard errors; places of the prior have half of it
 _FARTHEST = 30.0  # a candidate that is more standard errors below the best one counts as this far
 _SEEN = 200  # groups that choose the priors that are worth a look in all groups
 _MOST = 40  # priors that are considered if there are many groups
@@ -116,7 +117,9 @@ def pool(evidence: Array, prior: Array, counts: Array | None = None) -> Array:
     """
     count = np.ones((len(evidence), 1)) if counts is None else counts[:, None]
     likelihood = np.exp(evidence - evidence.max(1, keepdims=True))
-    frequency = prior
+    common = (count * evidence).sum(0) + np.log(prior)  # if all groups have one prior, where EM starts
+    common = np.exp(common - common.max())
+    frequency = 0.9 * common / common.sum() + 0.1 * prior / prior.sum()
     for _ in range(_ROUNDS if len(evidence) > 1 else 1):
         posterior = likelihood * frequency
         posterior *= count / posterior.sum(1, keepdims=True)
@@ -234,12 +237,12 @@ def _parts(candidates: Candidates, groups: Index) -> list[_Part]:
     high = np.maximum.reduceat(values, starts)
     values = np.maximum(values, np.repeat(high - _FARTHEST * typical, sizes))
     low = np.minimum.reduceat(values, starts)
-    spread = np.ceil(2 * np.log2(np.maximum((high - low) / (8 * unit) + 1, 1))).astype(int)
+    spread = np.ceil(2 * np.log2(np.maximum((high - low) / (2 * _MARGIN * unit) + 1, 1))).astype(int)
     keys = np.stack([sizes, shift, spread])[:, groups]
     parts = []
     for key in np.unique(keys, axis=1).T:
         k, own_shift, own_spread = (int(number) for number in key)
-        half = 4 * 2 ** (own_spread / 2)
+        half = _MARGIN * 2 ** (own_spread / 2)
         steps = math.ceil(half / _STEP)
         x, mu = _grids(2 * steps + 1, _places(k, half))
         same = groups[np.flatnonzero((keys == key[:, None]).all(0))]
@@ -251,7 +254,7 @@ def _parts(candidates: Candidates, groups: Index) -> list[_Part]:
             found = np.exp(-0.5 * (values[chosen, None] - theta) ** 2 / variance) / np.sqrt(variance / size**2)
             if candidates.bounds is not None:
                 found[(theta < candidates.bounds[0]) | (theta > candidates.bounds[1])] = 0.0
-            reach = (high[few] - low[few])[:, None] / (2 * size) + (mu[1] - mu[0]) / 2
+            reach = (high[few] - low[few])[:, None] / (2 * size) + _MARGIN / 2
             log_place = np.where(np.abs(mu) <= reach, 0.0, -np.inf)
             log_place -= np.log(np.isfinite(log_place).sum(1, keepdims=True))
             winner = candidates.values[chosen].reshape(-1, k).argmax(1)
@@ -265,12 +268,12 @@ def _parts(candidates: Candidates, groups: Index) -> list[_Part]:
 
 def _places(k: int, half: float) -> int:
     """Return an odd number of places on the grid of the prior; more candidates show its place more precisely."""
-    return 2 * min(math.ceil((half - 4) / (0.4 if k < 16 else 0.2)) + 1, 40) + 1
+    return 2 * min(math.ceil((half - _MARGIN / 2) / (0.4 if k < 16 else 0.2)), 40) + 1
 
 
 def _grids(size: int, places: int) -> tuple[Array, Array]:
     steps = (size - 1) // 2
-    reach = max(steps * _STEP - 3.8, _STEP)
+    reach = steps * _STEP - _MARGIN / 2
     return _STEP * np.arange(-steps, steps + 1), np.linspace(-reach, reach, places)
 
 
@@ -290,7 +293,7 @@ def _density(row: int, x: Array, mu: Array) -> Array:
 
 
 def _width_density(width: Array) -> Array:
-    return np.ones(len(width))
+    return np.asarray(width / np.sqrt(1 + width**2))
 
 
 def _log_sum(values: Array) -> Array:
