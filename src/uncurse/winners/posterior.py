@@ -29,18 +29,17 @@ _WIDTHS = 0.15 * _RATIO ** np.arange(36)  # up to 64 standard errors
 #: Prior probabilities of the shapes, and their densities: normal, Cauchy, and skewed to the left and to the right.
 _SHAPES: tuple[tuple[float, Callable[[Array], Array]], ...] = (
     (0.60, lambda z: np.exp(-0.5 * z * z)),
-    (0.08, lambda z: 1 / (1 + z * z)),
-    (0.08, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
-    (0.08, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
-    (0.08, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
-    (0.08, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
+    (0.10, lambda z: 1 / (1 + z * z)),
+    (0.10, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
+    (0.10, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
+    (0.10, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
 )
 _GROWTH = (0, 1, 2)  # the width in a group with standard error u is τ (u / reference)^γ
 _EQUAL = 0.15  # prior probability that all true values of a group are equal
 _MARGIN = 4.0  # of the grid beyond the observed values, in standard errors; places of the prior have half of it
 _FARTHEST = 30.0  # a candidate that is more standard errors below the best one counts as this far
 _SEEN = 200  # groups that choose the priors that are worth a look in all groups
-_MOST = 40  # priors that are considered if there are many groups
+_MOST = 24  # priors that are considered if there are many groups
 _ROUNDS = 60  # of EM
 _NEGLIGIBLE = 12.0  # difference of log probabilities
 _NUMBERS = 2**22  # in the largest array
@@ -51,14 +50,13 @@ class Candidates:
     """Observed values and the variance of their errors, sorted by group.
 
     With `bounds`, the variance of the error of a true value θ is ``variance · (θ − low) (high − θ)``, as it is for
-    proportions, and at least `variance` times `floor`. It does not depend on the luck of the candidate.
+    proportions: it does not depend on the luck of the candidate.
     """
 
     values: Array
     variance: Array
     starts: Index  # first candidate of each group, and the number of candidates
     bounds: tuple[float, float] | None = None
-    floor: float = 0.0
 
     def variance_at(self, theta: Array, rows: Index) -> Array:
         """Return the variance of the errors of true values `theta` (candidates × any) of some candidates."""
@@ -66,7 +64,7 @@ class Candidates:
         if self.bounds is None:
             return np.broadcast_to(variance, theta.shape)
         low, high = self.bounds
-        return variance * np.maximum((theta - low) * (high - theta), self.floor)
+        return variance * np.maximum((theta - low) * (high - theta), 0.3 * variance)
 
 
 @dataclass(frozen=True)

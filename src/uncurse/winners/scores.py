@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from .._types import Array
 from ..errors import UncurseError
@@ -52,7 +52,7 @@ class Scores:
                     f"scores has shape {array.shape}; pass items × candidates, or standard_error as well"
                 )
             scores = Scores(array, list(map(str, range(array.shape[1]) if columns is None else columns)))
-        self = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
+        self: Scores = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
         rows, count = self.values.shape
         check_length(np.asarray(self.names), count, "names")
         check_weights(self.sample_weight, rows)
@@ -66,14 +66,13 @@ class Scores:
     def candidates(self, groups: Index, sign: float) -> tuple[Candidates, Array]:
         """Return the means with the variances of their own errors, by group, and the shared errors of the groups."""
         low, high = np.nanmin(self.values), np.nanmax(self.values)
-        bounds = tuple(sorted((0.0, sign))) if 0 <= low and high <= 1 else None
-        values, variances, shared, floor = [], [], [], 0.0
+        bounds = (min(0.0, sign), max(0.0, sign)) if low >= 0 and high <= 1 else None
+        values, variances, shared = [], [], []
         for group in range(groups.max() + 1):
             mean, variance, rows, common = self._means(groups == group)
             pooled = variance * rows
             if bounds is not None:
-                floor = float(0.5 / rows.min())
-                pooled = np.full_like(mean, pooled.sum() / np.maximum(mean * (1 - mean), floor).sum())
+                pooled = np.full_like(mean, pooled.sum() / np.maximum(mean * (1 - mean), 0.3 / rows).sum())
             else:
                 pooled = _pool(mean, pooled, rows)
             smallest = 1e-9 * max(np.ptp(mean), np.abs(mean).max(), 1e-140)
@@ -81,7 +80,7 @@ class Scores:
             variances.append(np.maximum(pooled / rows, smallest**2))
             shared.append(common)
         starts = np.concatenate([[0], np.cumsum([len(mean) for mean in values])])
-        found = Candidates(np.concatenate(values), np.concatenate(variances), starts, bounds, floor)
+        found = Candidates(np.concatenate(values), np.concatenate(variances), starts, bounds)
         return found, np.sqrt(shared)
 
     def _means(self, columns: NDArray[np.bool_]) -> tuple[Array, Array, Array, float]:

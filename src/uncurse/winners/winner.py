@@ -329,9 +329,26 @@ def winner(
         labels, codes = _groups(groups, len(values))
         order = np.argsort(codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
-        candidates, grouped = Candidates(sign * values[order], errors[order] ** 2, starts), groups is not None
+        variance, proportions = _variance(values, errors**2, codes)
+        bounds = (min(0.0, sign), max(0.0, sign)) if proportions else None
+        candidates, grouped = Candidates(sign * values[order], variance[order], starts, bounds), groups is not None
         shared = np.zeros(len(labels))
     return _winners(candidates, shared, sign, order, listed, labels if grouped else None)
+
+
+def _variance(values: Array, variance: Array, codes: Index) -> tuple[Array, bool]:
+    """Return the factor of θ (1 − θ) in the variances and True for proportions; else the variances and False.
+
+    Errors of proportions show in their sizes: within groups, they rise and fall with the estimates. A lucky proportion
+    near 1 has a small error, and near 0 a large one.
+    """
+    if values.min() < 0 or values.max() > 1:
+        return variance, False
+    binomial = np.maximum(values * (1 - values), 0.7 * np.sqrt(variance))  # also where no trial succeeded, or all did
+    x, y = (part - (np.bincount(codes, part) / np.bincount(codes))[codes] for part in np.log([binomial, variance]))
+    if x @ y <= 0.5 * (x @ x):
+        return variance, False
+    return variance / binomial, True
 
 
 def _groups(groups: ArrayLike | None, count: int) -> tuple[list[str], Index]:
