@@ -46,8 +46,8 @@ def out_of_bag(X: np.ndarray, draws: int = 500) -> float:
 
 METHODS: dict[str, Callable[[np.ndarray], float]] = {
     "observed": observed,
-    "split-half": split_half,
-    "out-of-bag": out_of_bag,
+    "repeated split-half": split_half,
+    "BBC-CV (out-of-bag)": out_of_bag,
 }
 
 
@@ -116,7 +116,7 @@ def prompts(data: Path, draws: int) -> None:
 def headlines(data: Path, draws: int) -> None:
     table = np.genfromtxt(data / "upworthy_even_tests.csv.gz", delimiter=",", names=True, dtype=np.int64)
     test, shown, clicks = table["test"], table["impressions"], table["clicks"]
-    names, first, codes = np.unique(test, return_index=True, return_inverse=True)
+    _, codes = np.unique(test, return_inverse=True)
     size = np.bincount(codes)
     quartile = np.digitize(np.bincount(codes, shown), np.quantile(np.bincount(codes, shown), [0.25, 0.5, 0.75]))
     ratios = []
@@ -154,11 +154,12 @@ def settings() -> list[Any]:
     from sklearn.svm import SVC
     from sklearn.tree import DecisionTreeClassifier
 
+    trees = [(depth, leaf) for depth in (1, 2, 4, None) for leaf in (1, 3)]
     return [
         *(LogisticRegression(C=c, max_iter=200) for c in np.geomspace(1e-3, 100, 8)),
         *(SVC(C=c, gamma=g) for c in (0.1, 1, 10, 100) for g in (0.001, 0.01, 0.1)),
         *(KNeighborsClassifier(k) for k in (1, 3, 5, 9, 15)),
-        *(DecisionTreeClassifier(max_depth=d, min_samples_leaf=m, random_state=0) for d in (1, 2, 4, None) for m in (1, 3)),
+        *(DecisionTreeClassifier(max_depth=d, min_samples_leaf=m, random_state=0) for d, m in trees),
         *(ExtraTreesClassifier(n_estimators=15, max_depth=d, random_state=0) for d in (2, 4, None)),
         *(GaussianNB(var_smoothing=v) for v in (1e-9, 1e-3, 0.1, 1)),
     ]  # fmt: skip
