@@ -90,29 +90,32 @@ def posteriors(candidates: Candidates) -> tuple[Array, list[Posterior]]:
     shifts = [part.shift for part in parts]
     growths = _GROWTH if min(shifts) < max(shifts) else _GROWTH[:1]
     priors: list[Prior] = [(-1, 0, 0)]
-    weights = [_EQUAL]
+    share = [_EQUAL]
     for growth in growths:
         first, *_, last = sorted((1 - growth) * shift for shift in (*shifts, *shifts))
         widths = np.arange(first, last + len(_WIDTHS))
         density = _width_density(_WIDTHS[0] * _RATIO**widths)
         for shape, (weight, _) in enumerate(_SHAPES):
             priors += [(shape, int(width), growth) for width in widths]
-            weights += list((1 - _EQUAL) / len(growths) * weight * density / density.sum())
-    prior = np.array(weights)
+            share += list((1 - _EQUAL) / len(growths) * weight * density / density.sum())
+    prior = np.array(share)
     evidence = np.concatenate([part.evidence(priors) for part in some])
-    share = pool(evidence, prior).mean(0)
-    kept = np.sort(np.argsort(-share)[: max(_MOST, 2**14 // count)])
-    kept = kept[share[kept] > 1e-5]
+    usual = pool(evidence, prior).mean(0)
+    kept = np.sort(np.argsort(-usual)[: max(_MOST, 2**14 // count)])
+    kept = kept[usual[kept] > 1e-5]
     priors, prior = [priors[i] for i in kept], prior[kept]
     found = [part.evidence(priors) for part in parts]
     weights = np.split(pool(np.concatenate(found), prior), np.cumsum([len(part.groups) for part in parts])[:-1])
-    return prior, [part.posterior(priors, *own) for part, *own in zip(parts, found, weights, strict=True)]
+    return prior, [
+        part.posterior(priors, *own) for part, own in zip(parts, zip(found, weights, strict=True), strict=True)
+    ]
 
 
 def pool(evidence: Array, prior: Array, counts: Array | None = None) -> Array:
     """Return the probability of each prior (columns) in each group.
 
-    Priors of groups are draws from frequencies, which are those of all other groups: EM, with `prior` as one group more.
+    Priors of groups are draws from frequencies, which are those of all other groups. EM finds them, with `prior` as one
+    more group.
     """
     count = np.ones((len(evidence), 1)) if counts is None else counts[:, None]
     likelihood = np.exp(evidence - evidence.max(1, keepdims=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
 from ..errors import UncurseError
@@ -72,12 +72,12 @@ class Scores:
             mean, variance, rows, common = self._means(groups == group)
             pooled = variance * rows
             if bounds is not None:
-                pooled = np.full_like(mean, pooled.sum() / np.maximum(mean * (1 - mean), 0.3 / rows).sum())
+                pooled = np.full_like(mean, pooled.sum() / max((mean * (1 - mean)).sum(), 1e-9))
             else:
                 pooled = _pool(mean, pooled, rows)
-            smallest = 1e-9 * max(np.ptp(mean), np.abs(mean).max(), 1e-140)
+            smallest = (1e-9 * max(np.ptp(mean), np.abs(mean).max(), 1e-140)) ** 2 if bounds is None else 1e-8
             values.append(sign * mean)
-            variances.append(np.maximum(pooled / rows, smallest**2))
+            variances.append(np.maximum(pooled / rows, smallest))
             shared.append(common)
         starts = np.concatenate([[0], np.cumsum([len(mean) for mean in values])])
         found = Candidates(np.concatenate(values), np.concatenate(variances), starts, bounds)
@@ -120,6 +120,14 @@ class Scores:
         common = float(deviation @ deviation / weight.sum() ** 2 * clusters / (clusters - 1))
         own = float(variance.mean()) / scores.shape[1]
         return effect + level, variance, rows, max(common - own, 0.0) if scores.shape[1] > 1 else common
+
+
+def codes_of(values: ArrayLike, count: int, name: str) -> tuple[list[str], Index]:
+    """Return the distinct names in the order of first appearance, and the number of each row's name among them."""
+    names, codes = encode_names(values, count, name)
+    _, first = np.unique(codes, return_index=True)
+    order = np.argsort(first)
+    return [names[i] for i in order], np.argsort(order)[codes]
 
 
 def _pool(mean: Array, variance: Array, rows: Array) -> Array:

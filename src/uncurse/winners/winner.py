@@ -15,9 +15,9 @@ from scipy.special import ndtr
 from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table
-from ..validation import check_finite, check_flag, check_length, check_numbers, check_share, encode_names
+from ..validation import check_finite, check_flag, check_length, check_numbers, check_share
 from .posterior import Candidates, Index, pool, posteriors
-from .scores import Scores
+from .scores import Scores, codes_of
 
 _DRAWS = 40  # of the prior, for the interval of an impact
 
@@ -53,31 +53,19 @@ class Winner:
     index: int
     name: str
     group: str
+    observed: float
+    estimate: float
+    probability_best: float
+    expected_loss: float
     names: Sequence[str]
     observations: Array
-    standard_errors: Array
+    standard_errors: Array  # of the observations, without the shared error
     estimates: Array
     probabilities: Array
-    expected_loss: float
-    place: int  # of the winner among the candidates of its group
+    place: int  # of the winner among these
     theta: Array  # grid of true values, ascending
     density: Array  # of the candidates on the grid
     shared_error: float  # standard error that all candidates have in common
-
-    @property
-    def observed(self) -> float:
-        """Observed value of the winner."""
-        return float(self.observations[self.place])
-
-    @property
-    def estimate(self) -> float:
-        """Corrected value of the winner."""
-        return float(self.estimates[self.place])
-
-    @property
-    def probability_best(self) -> float:
-        """Probability that the winner is the best candidate."""
-        return float(self.probabilities[self.place])
 
     @property
     def reason(self) -> str:
@@ -305,35 +293,65 @@ def winner(
     >>> best.observed, round(best.estimate, 3), best.interval(0.9)[0] < 0.7 < best.interval(0.9)[1]
     (0.765, 0.721, True)
     """
-    sign = 1.0 if check_flag(higher_is_better, "higher_is_better") else -1.0
+    direction = 1.0 if check_flag(higher_is_better, "higher_is_better") else -1.0
     if standard_error is None:
         table = Scores.of(scores, names=names, clusters=clusters, sample_weight=sample_weight, groups=groups)
-        labels, codes = _groups(table.groups, len(table.names))
-        order = np.argsort(codes, kind="stable")
-        candidates, shared = table.candidates(codes, sign * (1.0 if table.higher_is_better else -1.0))
-        sign *= 1.0 if table.higher_is_better else -1.0
-        listed, grouped = table.names, table.groups is not None
+        listed, groups = table.names, table.groups
+        direction *= 1.0 if table.higher_is_better else -1.0
     else:
         if clusters is not None or sample_weight is not None:
             raise UncurseError("clusters and sample_weight are for scores of items; leave out standard_error")
-        values = check_numbers(scores, "estimates").astype(float)
-        if values.ndim != 1 or not len(values):
-            raise UncurseError(f"estimates has shape {values.shape}; pass one estimate for each candidate")
-        check_finite(values, "estimates", 1e75)
-        errors = np.broadcast_to(check_numbers(standard_error, "standard_error").astype(float), values.shape)
-        check_finite(errors, "standard_error", 1e75)
-        if errors.min() <= 0:
-            raise UncurseError(f"standard_error holds {errors.min():g}; pass numbers above 0")
+        values, errors = _check_estimates(scores, standard_error)
         listed = list(map(str, range(len(values)) if names is None else names))
         check_length(np.asarray(listed), len(values), "names")
-        labels, codes = _groups(groups, len(values))
-        order = np.argsort(codes, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
+    count = len(listed)
+    labels, codes = codes_of(np.zeros(count) if groups is None else groups, count, "groups")
+    order = np.argsort(codes, kind="stable")
+    if standard_error is None:
+        candidates, shared = table.candidates(codes, direction)
+    else:
         variance, proportions = _variance(values, errors**2, codes)
-        bounds = (min(0.0, sign), max(0.0, sign)) if proportions else None
-        candidates, grouped = Candidates(sign * values[order], variance[order], starts, bounds), groups is not None
+        bounds = (min(0.0, direction), max(0.0, direction)) if proportions else None
+        starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
+        candidates = Candidates(direction * values[order], variance[order], starts, bounds)
         shared = np.zeros(len(labels))
-    return _winners(candidates, shared, sign, order, listed, labels if grouped else None)
+    prior, parts = posteriors(candidates)
+    found: list[Any] = [None] * len(labels)
+    evidence, means, variances = np.empty((3, len(labels), len(prior)))
+    errors = np.sqrt(candidates.variance_at(candidates.values[:, None], np.arange(count))[:, 0])
+    turn = slice(None, None, int(direction))
+    for part in parts:
+        evidence[part.groups], variances[part.groups] = part.evidence, part.variances
+        means[part.groups] = direction * part.means
+        for i, group in enumerate(part.groups):
+            own = slice(candidates.starts[group], candidates.starts[group + 1])
+            observed, original = candidates.values[own], order[own]
+            place = int(observed.argmax())
+            theta, density = direction * part.theta[i][turn], part.density[i][:, turn]
+            # Candidates far below the best one are cut off from the grid, and keep their observed values.
+            estimates = np.where(observed < part.theta[i][0], direction * observed, density @ theta)
+            index, best = int(original[place]), part.best[i]
+            found[group] = Winner(
+                index, listed[index], "" if groups is None else labels[group], float(direction * observed[place]),
+                float(estimates[place]), float(best[place]), float(part.loss[i]), [listed[j] for j in original],
+                direction * observed, errors[own], estimates, best, place, theta, density, float(shared[group]),
+            )  # fmt: skip
+    return found[0] if groups is None else Winners(found, prior, evidence, means, variances)
+
+
+def _check_estimates(estimates: Any, standard_error: ArrayLike) -> tuple[Array, Array]:
+    values = check_numbers(estimates, "estimates").astype(np.float64)
+    if values.ndim != 1 or not len(values):
+        raise UncurseError(f"estimates has shape {values.shape}; pass one estimate for each candidate")
+    errors = check_numbers(standard_error, "standard_error").astype(np.float64)
+    if errors.ndim:
+        check_length(errors, len(values), "standard_error")
+    errors = np.broadcast_to(errors, values.shape)
+    check_finite(values, "estimates", 1e75)
+    check_finite(errors, "standard_error", 1e75)
+    if errors.min() <= 0:
+        raise UncurseError(f"standard_error holds {errors.min():g}; pass numbers above 0")
+    return values, errors
 
 
 def _variance(values: Array, variance: Array, codes: Index) -> tuple[Array, bool]:
@@ -349,46 +367,3 @@ def _variance(values: Array, variance: Array, codes: Index) -> tuple[Array, bool
     if x @ y <= 0.5 * (x @ x):
         return variance, False
     return variance / binomial, True
-
-
-def _groups(groups: ArrayLike | None, count: int) -> tuple[list[str], Index]:
-    """Return the names of groups in the order of first appearance, and the group of each candidate."""
-    if groups is None:
-        return [""], np.zeros(count, np.intp)
-    names, codes = encode_names(groups, count, "groups")
-    _, first = np.unique(codes, return_index=True)
-    rank = np.argsort(np.argsort(first))
-    return [names[i] for i in np.argsort(first)], rank[codes]
-
-
-def _winners(
-    candidates: Candidates, shared: Array, sign: float, order: Index, names: Sequence[str], groups: list[str] | None
-) -> Winner | Winners:
-    prior, parts = posteriors(candidates)
-    count = len(candidates.starts) - 1
-    found: list[Any] = [None] * count
-    evidence, means, variances = np.empty((3, count, len(prior)))
-    rows = np.arange(len(candidates.values))
-    errors = np.sqrt(candidates.variance_at(candidates.values[:, None], rows)[:, 0])
-    turn = slice(None, None, int(sign))
-    for part in parts:
-        evidence[part.groups], means[part.groups], variances[part.groups] = (
-            part.evidence,
-            sign * part.means,
-            part.variances,
-        )
-        for i, group in enumerate(part.groups):
-            own = slice(candidates.starts[group], candidates.starts[group + 1])
-            observed, original = candidates.values[own], order[own]
-            place = int(observed.argmax())
-            theta, density = sign * part.theta[i][turn], part.density[i][:, turn]
-            # Candidates far below the best one are cut off from the grid, and keep their observed values.
-            far = observed < part.theta[i][0]
-            estimates = np.where(far, sign * observed, density @ theta)
-            found[group] = Winner(
-                index=int(original[place]), name=names[original[place]], group="" if groups is None else groups[group],
-                names=[names[j] for j in original], observations=sign * observed, standard_errors=errors[own],
-                estimates=estimates, probabilities=part.best[i], expected_loss=float(part.loss[i]), place=place,
-                theta=theta, density=density, shared_error=float(shared[group]),
-            )  # fmt: skip
-    return found[0] if groups is None else Winners(found, prior, evidence, means, variances)
