@@ -276,7 +276,7 @@ def _places(k: int, half: float) -> int:
 def _grids(size: int, places: int) -> tuple[Array, Array]:
     steps = (size - 1) // 2
     reach = steps * _STEP - _MARGIN / 2
-    return _STEP * np.arange(-steps, steps + 1), np.linspace(-reach, reach, places)
+    return _STEP * np.arange(-steps, steps + 1.0), np.linspace(-reach, reach, places)
 
 
 @lru_cache(maxsize=8)

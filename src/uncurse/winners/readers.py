@@ -99,7 +99,7 @@ def from_study(study: Any) -> Scores:
     rows = [(step, f"trial {t.number}", value) for t in trials for step, value in t.intermediate_values.items()]
     if not rows:
         raise UncurseError("the study has no trial with two intermediate values; call trial.report(score, fold)")
-    return _tabulate(*zip(*rows, strict=True), higher_is_better=study.direction.name != "MINIMIZE")  # type: ignore[arg-type]
+    return _tabulate(*zip(*rows, strict=True), higher_is_better=study.direction.name != "MINIMIZE")
 
 
 def from_lm_eval(paths: Iterable[str | PathLike[str]], metric: str | None = None) -> Scores:
@@ -185,7 +185,7 @@ def _read(path: Path) -> str:
 def _of_rows(rows: Sequence[tuple[Any, str, float]], name: str) -> Scores:
     if not rows:
         raise UncurseError(f"{name} holds no scores; pass files with samples")
-    return _tabulate(*zip(*rows, strict=True))  # type: ignore[arg-type]
+    return _tabulate(*zip(*rows, strict=True))
 
 
 def _tabulate(

@@ -97,7 +97,8 @@ class Scores:
         weight = weight / weight.max()
         count, total = seen.sum(1), weight @ seen
         filled = np.where(seen, scores, 0.0)
-        effect, item = weight @ filled / total, np.zeros(len(scores))
+        effect = plain = weight @ filled / total
+        item = np.zeros(len(scores))
         for _ in range(1 if seen.all() else 200):
             item = (filled.sum(1) - seen @ effect) / count
             before, effect = effect, weight @ np.where(seen, scores - item[:, None], 0.0) / total
@@ -119,7 +120,8 @@ class Scores:
         variance = (residual**2).sum(0) / total**2 / np.maximum(kept, 1e-9) * clusters / (clusters - 1)
         common = float(deviation @ deviation / weight.sum() ** 2 * clusters / (clusters - 1))
         own = float(variance.mean()) / scores.shape[1]
-        return effect + level, variance, rows, max(common - own, 0.0) if scores.shape[1] > 1 else common
+        mean = plain if seen.all() else effect + level
+        return mean, variance, rows, max(common - own, 0.0) if scores.shape[1] > 1 else common
 
 
 def codes_of(values: ArrayLike, count: int, name: str) -> tuple[list[str], Index]:
