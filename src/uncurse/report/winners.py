@@ -34,13 +34,13 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     --------
     >>> from uncurse import winner
     >>> print(winner_page(winner([2.0, 1.0, 0.0], standard_error=1.0, names=["a", "b", "c"])).headline)
-    a is the best of 3 with an observed value of 2. Its expected value is 1.28 (90% interval 0.126 to 2.77).
+    a is the best of 3, with observed value 2. Its expected value is 1.25 (90% interval 0.121 to 2.68).
     """
     if isinstance(found, Winners):
         count, impact, frame = len(found), found.impact(), found.to_frame()
         observed, estimate = impact.observed / count, impact.estimate / count
         low, high = (number(end / count) for end in impact.interval())
-        loss, best = frame["expected_loss"].mean(), frame["probability_best"].mean()
+        loss, best = (float(frame[key].to_numpy().mean()) for key in ("expected_loss", "probability_best"))
         title, what, who = f"The winners of {count:,} groups", "the winner of each group", "a winner, on average,"
         headline = f"{title} have a mean observed value of {number(observed)}. Their expected mean is "
         reason = "All groups share the distribution of their true values, and each group has its own center."
@@ -49,9 +49,7 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
         (low, high), loss, best = map(number, found.interval()), found.expected_loss, found.probability_best
         count, observed, estimate, reason = len(found.names), found.observed, found.estimate, found.reason
         title, what, who = f"The best of {count:,} candidates", "all candidates", found.name
-        headline = (
-            f"{who} is the best of {count:,} with an observed value of {number(observed)}. Its expected value is "
-        )
+        headline = f"{who} is the best of {count:,}, with observed value {number(observed)}. Its expected value is "
         frame = found.to_frame().sort("observed", descending=bool(observed >= found.observations.mean()))
     numbers = [
         BigNumber(0, "Observed", number(observed), "before correction"),
