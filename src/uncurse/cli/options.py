@@ -67,7 +67,11 @@ Trials = Annotated[
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
-    Literal["refuse", "drop"] | None, typer.Option(help="What to do with rows without a value (default refuse).")
+    Literal["error", "drop", "null"] | None,
+    typer.Option(
+        help="What to do with missing values (default error). drop: leave out rows that lack any value. null: accept "
+        "missing scores, which get no prediction and are not counted."
+    ),
 ]
 Segment = Annotated[
     str | None, typer.Option(help="Column of segments (text or integers); each segment gets its own map.")

@@ -107,7 +107,7 @@ def collect_logs(
 
     files = [input_file(source) for source in sources]
     with working("reading") as advance:
-        evidence = collect_spec(files, spec, progress=advance, settled=settled, missing=missing or "refuse")
+        evidence = collect_spec(files, spec, progress=advance, settled=settled, missing=missing or "error")
     return replace(evidence, sources=tuple(sources))
 
 

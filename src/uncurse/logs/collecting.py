@@ -42,7 +42,7 @@ def collect(
     scale: str = "logit",
     link: str = "logistic",
     negative_sampling_rate: float | None = None,
-    missing: str = "refuse",
+    missing: str = "error",
     progress: Progress | None = None,
 ) -> Evidence:
     """Collect the evidence of a log.
@@ -67,8 +67,9 @@ def collect(
         Link on which `VAD` will shrink them.
     negative_sampling_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it.
-    missing : {"refuse", "drop"}, default="refuse"
-        What to do with rows that lack a value in one of the columns. Dropped rows are counted in a warning.
+    missing : {"error", "drop", "null"}, default="error"
+        What to do with missing values. With "drop", rows that lack a value in one of the columns are left out; with
+        "null", rows that lack a score. A warning counts them.
     progress : callable, optional
         Called with the number of rows read since the last call.
 
@@ -93,7 +94,7 @@ def collect_spec(
     source: Any,
     spec: LogSpec,
     *,
-    missing: str = "refuse",
+    missing: str = "error",
     progress: Progress | None = None,
     settled: Settled | None = None,
 ) -> Evidence:
@@ -114,7 +115,7 @@ def collect_spec(
 
 
 def read_rows(
-    source: Any, spec: LogSpec, *, missing: str = "refuse", progress: Progress | None = None
+    source: Any, spec: LogSpec, *, missing: str = "error", progress: Progress | None = None
 ) -> tuple[Float, Array | None, Array | None]:
     """Return scores (n, S), numbers of segments, and weights of the rows of a log, in memory."""
     reader, names = Reader(spec, missing=missing), None
