@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from decimal import Decimal
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit
 
@@ -219,6 +221,23 @@ def test_segments_in_files_and_folders_stay_text_as_written(kind, tmp_path):
         assert out.columns == ["s1", "s2", "code", "prediction"]
         name = {"day": "007", "site": "a b", "code": "0007"}[segment]
         np.testing.assert_allclose(out["prediction"], segmented.maps[name](out["s1"].to_numpy()), rtol=1e-12)
+
+
+def test_metadata_of_a_parquet_file_stays(tmp_path):
+    table = pa.table({"s": [0.1], "t": [1]}).replace_schema_metadata({"owner": "ads"})
+    pq.write_table(table, tmp_path / "log.parquet")
+    apply_to_files(HALF, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s")
+    assert pq.read_metadata(tmp_path / "out.parquet").metadata[b"owner"] == b"ads"
+    assert pq.read_table(tmp_path / "out.parquet").column_names == ["s", "t", "prediction"]
+
+
+def test_a_type_that_cannot_be_written_is_refused(tmp_path, capfd):
+    table = pa.table({"s": [0.1], "d": pa.array([Decimal(1)], pa.decimal256(60, 2))})
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(UncurseError, match=r"cannot write .*log\.parquet with predictions: .*precision"):
+        apply_to_files(HALF, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s")
+    assert sorted(os.listdir(tmp_path)) == ["log.parquet"]
+    assert collect(tmp_path / "log.parquet", "s").rows == 1
 
 
 def test_a_glob_or_a_folder_gives_a_folder_and_a_file_a_file(tmp_path):

@@ -284,8 +284,10 @@ def _write(predict: _Predictor, file: LogFile, to: Path, column: str) -> None:
             packed = to.name.lower().endswith(".gz")
             frame.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
         else:
-            frame.sink_parquet(to, engine="streaming")
-    except (UncurseError, pl.exceptions.PolarsError) as error:
+            stored = pl.read_parquet_metadata(file.path) if kind_of(file.path) == "parquet" else {}
+            stored.pop("ARROW:schema", None)  # which lacks the new column
+            frame.sink_parquet(to, engine="streaming", metadata=stored)
+    except (UncurseError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         try:  # to find the row, which Polars does not name
             for batch in predict.reader.select(open_files([file], predict.reader)):
                 predict(batch)

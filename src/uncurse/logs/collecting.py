@@ -15,7 +15,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
-from .files import LogFile, kind_of, locate, locate_fault, open_files, scan
+from .files import LogFile, check_copies, digests, kind_of, locate, locate_fault, open_files, scan
 from .frames import collect_on_spark, is_spark, open_frame
 from .rows import (
     Fault,
@@ -111,7 +111,7 @@ def collect_spec(
         raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
     if spec.scale == "logit" and evidence.served is not None:
         warn_if_probabilities(evidence.served.score - spec.logit_offset, spec.scores[0])
-    return replace(evidence, sources=tuple(paths or ()))
+    return replace(evidence, sources=tuple(paths or ()), digests=digests(paths or ()))
 
 
 def read_rows(
@@ -151,6 +151,7 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
             yield lazy_batches(scanned if reader.text else scanned.select(reader.columns))
         else:
             files = locate(paths)
+            check_copies(files)
             reader.text = kind_of(files[0].path) == "csv"
             yield open_files(files, reader)
     except Fault as fault:
