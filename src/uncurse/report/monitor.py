@@ -77,6 +77,7 @@ def monitor_page(
         facts=provenance(facts, [(name, fitted)]),
         terms="monitor",
         note=_meaning(verdict, tolerance),
+        emphasis=verdict.decision.capitalize(),
         decision=verdict.decision,
     )
 
