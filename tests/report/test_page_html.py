@@ -117,7 +117,7 @@ def test_names_stay_text(tmp_path):
     evaluation = evaluation_of(alphas=[0.02, 0.1])
     methods = [Method(name, evaluation, fit_of(name, segments=2), evaluation) for name in HOSTILE]
     state = state_of(3, segments=HOSTILE)
-    state = replace(state, days={day: replace(one, sources=(HOSTILE[0],)) for day, one in state.ordered})
+    state = replace(state, days={day: replace(one, sources={HOSTILE[0]: ""}) for day, one in state.ordered})
     facts = {name: name for name in HOSTILE} | {"log": HOSTILE}
     pages = [
         (evaluation_page(methods, summary_of(draw_world()[0]), facts, value_name=HOSTILE[0]), 20),
