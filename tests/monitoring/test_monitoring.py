@@ -238,6 +238,17 @@ def test_tolerance_labels_and_selection_are_part_of_the_state():
     assert state.merge(MonitorState(state.map_id)).tolerance == 0.1
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cumulants", [1e30] * 25), ("cumulants", [1.0]), ("cumulants", ["a"] * 25), ("served", None), ("observed", 1e4)],
+)
+def test_sums_that_no_rows_have_are_refused(field, value):
+    content = monitor(IDENTITY, rows_of(0, rows=1_000), day="2026-11-01").state.to_dict()
+    content["days"]["2026-11-01"]["sums"][field] = value
+    with pytest.raises(UncurseError):
+        MonitorState.from_dict(content)
+
+
 def test_the_error_of_the_served_scores_is_kept_too():
     score_map = Affine(0.8, -0.3)
     logits, labels = draw(3, rows=4_000)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -91,6 +91,15 @@ class MonitorState(Document):
     settled_before: str | None = None
     tolerance: float | None = None
     spec: LogSpec | None = None
+
+    @classmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+        state = super()._from_dict(content)
+        for one in (*(day.sums for day in state.days.values()), *state.buckets.values(), *state.segments.values()):
+            values = np.array([one.rows, one.predicted, one.observed, one.served, *one.cumulants], np.float64)
+            if len(values) != len(total([]).cumulants) + 4 or not (np.abs(values) <= 2.001 * one.rows).all():
+                raise UncurseError("the state has sums that no rows have; is it damaged? Start a new one")
+        return state
 
     @property
     def ordered(self) -> list[tuple[str, Day]]:
