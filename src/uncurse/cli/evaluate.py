@@ -173,9 +173,13 @@ def _text(
     from ..report.evaluation import answer, compare_methods, names_of_shares, promises, sureness, verdict
     from ..text import error_and_interval, probability
 
-    found, maps = compare_methods(methods), [method.name for method in methods[1:]]
+    by_count = compare([method.evaluation for method in methods])
+    maps = [method.name for method in methods[1:]]
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    lines += [answer(methods, names_of_shares(methods, selection), value or "")[0], sureness(methods, found)]
+    lines += [
+        answer(methods, names_of_shares(methods, selection), value or "")[0],
+        sureness(methods, compare_methods(methods)),
+    ]
     lines = [line for line in lines if line]
     # Each map has two columns: its error, and the probability that it is nearer to the truth.
     names = [methods[0].name, *(header for name in maps for header in (name, "nearer"))]
@@ -184,7 +188,7 @@ def _text(
     for place, row in enumerate(zip(*cells, strict=True)):
         columns = [row[0]["calibration error"]]
         for i, one in enumerate(row[1:], 1):
-            sure = None if found is None else found.nearer_by_share[i][place]
+            sure = None if by_count is None else by_count.nearer_by_share[i][place]
             columns += [one["calibration error"], probability(sure)]
         rows.append((row[0]["top"], row[0]["selected"], row[0]["observed"], *columns))
     title = "Calibration error (predicted / observed − 1) with its 95% interval"

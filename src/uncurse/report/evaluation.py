@@ -27,6 +27,7 @@ from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, number, percent, share, short
 
 _MAX_SEGMENTS = 40  # of a table
+_MOST_VALUES = 6  # lines of a table that is not folded
 _DRAWN_SEGMENTS = 12  # of a figure
 _MOVED, _SPREAD = 0.3, 1.25  # change of the mean score in standard deviations, and of their spread, that matters
 
@@ -220,7 +221,7 @@ def evaluation_page(
     found = compare_methods(methods)
     records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
     sections = (
-        _errors(methods, names, found, selection), _outcomes(methods, names, found, value_name),
+        _errors(methods, names, selection), _outcomes(methods, names, found, value_name),
         _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
         _binned_errors(methods), _scores(records, served),
     )  # fmt: skip
@@ -229,7 +230,7 @@ def evaluation_page(
     return Page(
         title="Calibration of the selected predictions",
         headline=headline,
-        numbers=_numbers(methods, names, found),
+        numbers=_numbers(methods, names),
         sections=[section for section in sections if section is not None],
         facts=provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods]),
         terms="evaluation",
@@ -239,7 +240,7 @@ def evaluation_page(
     )
 
 
-def _numbers(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> list[BigNumber]:
+def _numbers(methods: Sequence[Method], names: Sequence[str]) -> list[BigNumber]:
     """Return the error over all shares of the first two methods, with their range."""
     numbers = []
     for series, method in enumerate(methods[:2]):
@@ -262,10 +263,8 @@ def _size(item: tuple[float, str]) -> float:
     return abs(item[0])
 
 
-def _errors(
-    methods: Sequence[Method], names: Sequence[str], found: Comparison | None, selection: str | None
-) -> Section:
-    first = methods[0].evaluation
+def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
+    first, found = methods[0].evaluation, compare([method.evaluation for method in methods])
     rows = metric_rows("calibration_error", [(m.name, m.evaluation) for m in methods])
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
     caption = (
@@ -287,7 +286,7 @@ def _errors(
         if any(promised):
             header.append("expected")
             columns.append(["" if one is None else _promise_text(*one) for one in promised])
-    about += ". Nearer: probability that the map is nearer to the truth" if found is not None else ""
+    about += ". Nearer: probability that the map is nearer to the truth" if "nearer" in header else ""
     if "expected" in header:
         about += ". Expected: 90% interval of the error in the record of the fit, and whether it held"
     header.append("positives")
@@ -322,7 +321,7 @@ def _outcomes(methods: Sequence[Method], names: Sequence[str], found: Comparison
         for i, method in enumerate(methods):
             value = 100 * method.evaluation.rows[place].predicted / max(one.selected, 1e-300)
             panel.append({"series": i, "label": short(method.name), "name": name, "value": value})
-    predicted = ", ".join(f"{number(row.predicted)} by {m.name}" for m, row in zip(methods, rows, strict=True))
+    predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, rows, strict=True))
     where = "all rows" if names[largest] == "all rows" else f"the {names[largest]}"
     prose = f"On {where}, {number(rows[0].observed)} positives were observed in {number(rows[0].selected)} rows. "
     prose += f"Predicted: {predicted}."
@@ -334,7 +333,8 @@ def _outcomes(methods: Sequence[Method], names: Sequence[str], found: Comparison
     if valued:
         header = ["top", "predicted", "observed", "calibration error"]
         body = [[name, *(cells[key] for key in header)] for name, cells in valued]
-        blocks.append(Table(f"Sums of {value_name}, with 95% intervals", ["method", *header], body))
+        title = f"Sums of {value_name}, with 95% intervals"
+        blocks.append(Table(title, ["method", *header], body, folded=len(body) > _MOST_VALUES))
     return Section("outcomes", "Predicted and observed outcomes", (prose, _next_step(methods, names, found)), blocks)
 
 
@@ -367,29 +367,31 @@ def _by_segment(
     """Show the errors of the largest segments among the rows of the largest share."""
     if not segments:
         return None
-    body, drawn = [], []
+    body, drawn, helped = [], [], 0
     for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
         rows = [one.rows[0] for one in evaluations]
-        errors = [row.calibration_error for row in rows]
-        cells = ["\n".join(error_and_interval(error, *error.interval)) for error in errors]
-        found = compare(evaluations)
-        sure = [verdict(None if found is None else found.nearer[i]) for i in range(1, len(methods))]
-        body.append([segment, number(rows[0].selected), number(rows[0].observed), *cells, *sure])
-        if rows[0].observed > 0 and len(body) <= _DRAWN_SEGMENTS:
-            for i, (method, error) in enumerate(zip(methods, errors, strict=True)):
-                ends = dict(zip(("value", "low", "high"), (float(error), *error.interval), strict=True))
-                drawn.append({"series": i, "label": short(method.name), "name": segment, **ends})
+        found, cells = compare(evaluations), [segment]
+        for i, row in enumerate(rows):
+            error = row.calibration_error
+            cells.append("\n".join(error_and_interval(error, *error.interval)))
+            cells += [verdict(None if found is None else found.nearer[i])] if i else []
+            if row.observed > 0 and len(body) < _DRAWN_SEGMENTS:
+                ends = {"value": float(error), "low": error.interval[0], "high": error.interval[1]}
+                drawn.append({"series": i, "label": short(methods[i].name), "name": segment, **ends})
+        helped += len(rows) > 1 and cells[3].startswith("helps")
+        body.append([*cells, f"{number(rows[0].observed)} of {number(rows[0].selected)}"])
     alphas = [row.alpha for row in methods[0].evaluation.rows]
     where = names[alphas.index(max(alphas))]
-    verdicts = ["verdict"] if len(methods) == 2 else [f"verdict on {method.name}" for method in methods[1:]]
-    header = ["segment", "rows", "positives", *(method.name for method in methods), *verdicts]
+    columns = [column for method in methods[1:] for column in (method.name, "verdict")]
+    header = ["segment", methods[0].name, *columns, "positives"]
     shown = f"{len(body)} of {len(segments):,} segments, the largest first"
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
     blocks: list[Figure | Table] = []
     if drawn:
         blocks.append(Figure("segments", partial(_dots_figure, drawn, "calibration error", error=True), caption))
     blocks.append(Table(f"Calibration by segment, {where}: {shown}", header, body))
-    return Section("by-segment", "By segment", (), blocks)
+    title = f"By segment: {methods[1].name} helps in {helped} of {len(body)}" if len(methods) > 1 else "By segment"
+    return Section("by-segment", title, (), blocks)
 
 
 def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | None:
@@ -430,10 +432,10 @@ def _map_figure(lines: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
     for line in lines:
         style = {**style_of(line["series"]), "marker": ""}
         ax.plot(line["before"][2:], line["after"][2:], **style, label=short(line["name"]))
-    for logit, name in zip(lines[0]["before"][:2], ("top 2%", "top 10%"), strict=True):
+    for logit, name, height in zip(lines[0]["before"][:2], ("top 2%", "top 10%"), (20, 5), strict=True):
         ax.axvline(logit, color=LIGHT["muted"], lw=1, ls=(0, (1, 3)), zorder=1)
         place = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
-        ax.annotate(name, (logit, 0), xytext=(3, 5), color=LIGHT["muted"], size=10, **place)
+        ax.annotate(name, (logit, 0), xytext=(3, height), color=LIGHT["muted"], size=10, **place)
     figures.set_log_percent(ax)
     figures.add_legend(ax)
     return figure

@@ -232,10 +232,11 @@ def draw_dots(ax: Any, rows: Rows, title: str, *, error: bool = False) -> None:
     series = list(dict.fromkeys(row["series"] for row in rows))
     apart = 0.0 if len(places) == len(rows) else min(0.5 / len(series), 0.22)
     ax.set(xlabel=title, xlim=domain_of(ends, zero=error), ylim=(len(places) - 0.5, -0.5))
-    set_ticks(ax.xaxis, 5, signed_percent if error else plain)
+    set_ticks(ax.xaxis, 6, signed_percent if error else plain)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
-    ax.set_yticks(range(len(places)), [short(name) for name in places], color=LIGHT["ink"])
+    limit = 22 if ax.figure.get_figwidth() * 72 > NARROW.width else 13
+    ax.set_yticks(range(len(places)), [short(name, limit) for name in places], color=LIGHT["ink"])
     if error:
         ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     labels: set[str] = set()

@@ -261,7 +261,7 @@ def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     figure, ax = _axes_by_day(days, frame, frame.height - 60, "e-value")
     values = np.minimum(days["e-value"], _MOST)
     ax.set(ylim=(0, 1.06 * max(*values, 1.2 * ALARM)))
-    ax.set_yticks([1, WATCH, ALARM, *([_MOST] if max(values) > 60 else [])])
+    ax.set_yticks([0, ALARM, _MOST] if max(values) > 3 * ALARM else [1, WATCH, ALARM])
     ax.yaxis.set_major_formatter(lambda value, _: number(value))
     for value, name, color in ((ALARM, "alarm", LIGHT["s0"]), (WATCH, "watch", LIGHT["muted"])):
         ax.axhline(value, color=color, **REFERENCE)
@@ -311,14 +311,14 @@ def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | No
     rows = []
     for part in parts[:_MAX_PARTS]:
         counts = [number(part.rows), number(part.predicted), number(part.observed)]
-        errors = (_served(part), *error_and_interval(part.error, part.low, part.high))
-        rows.append([part.name, *counts, *errors, e_value_text(part.e_value)])
+        error = "\n".join(error_and_interval(part.error, part.low, part.high))
+        rows.append([part.name, *counts, _served(part), error, e_value_text(part.e_value)])
     prose = (
         f"Calibration since the fit by {kind}. {remark} The more {kind}s, the larger the largest e-value is by chance: "
         f"of {len(parts):,}, {number(ALARM * len(parts))} or more is evidence of an error."
     )
     which = f"{len(rows)} of {len(parts):,} {kind}s"
-    header = [kind, "rows", "predicted", "observed", "as served", "error", "95% confidence sequence", "e-value"]
+    header = [kind, "rows", "predicted", "observed", "as served", "error, 95% sequence", "e-value"]
     wrong = [part.name for part in parts if part.e_value >= ALARM * len(parts)]
     title = f"By {kind}: {', '.join(wrong[:3]) + ' off' if wrong else 'no evidence of an error'}"
     table = Table(f"Calibration by {kind}, {which}", header, rows)
