@@ -367,23 +367,25 @@ def _by_segment(
     """Show the errors of the largest segments among the rows of the largest share."""
     if not segments:
         return None
-    body, drawn, helped = [], [], 0
+    body: list[list[str]] = []
+    drawn: list[dict[str, Any]] = []
     for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
         rows = [one.rows[0] for one in evaluations]
-        found, cells = compare(evaluations), [segment]
+        found = compare(evaluations)
+        verdicts = [verdict(None if found is None else found.nearer[i]) for i in range(1, len(rows))]
+        cells = [segment, *verdicts]
         for i, row in enumerate(rows):
             error = row.calibration_error
             cells.append("\n".join(error_and_interval(error, *error.interval)))
-            cells += [verdict(None if found is None else found.nearer[i])] if i else []
             if row.observed > 0 and len(body) < _DRAWN_SEGMENTS:
                 ends = {"value": float(error), "low": error.interval[0], "high": error.interval[1]}
                 drawn.append({"series": i, "label": short(methods[i].name), "name": segment, **ends})
-        helped += len(rows) > 1 and cells[3].startswith("helps")
         body.append([*cells, f"{number(rows[0].observed)} of {number(rows[0].selected)}"])
     alphas = [row.alpha for row in methods[0].evaluation.rows]
     where = names[alphas.index(max(alphas))]
-    columns = [column for method in methods[1:] for column in (method.name, "verdict")]
-    header = ["segment", methods[0].name, *columns, "positives"]
+    verdicts = ["verdict"] if len(methods) == 2 else [f"{method.name}: verdict" for method in methods[1:]]
+    header = ["segment", *verdicts, *(method.name for method in methods), "positives"]
+    helped = sum(row[1].startswith("helps") for row in body)
     shown = f"{len(body)} of {len(segments):,} segments, the largest first"
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
     blocks: list[Figure | Table] = []
