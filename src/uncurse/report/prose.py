@@ -143,11 +143,11 @@ def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
     >>> from uncurse.methods import RefreshRecord
     >>> known = {"level": 0.03, "level_error": 0.009, "probabilities": (0.9, 0.1, 0.0)}
     >>> refresh_parts(RefreshRecord(1, 500, 40.0, (), "level", "", True, -2.0, **known))[0]
-    ('level', '+3.0% of the odds (standard error 0.9%)', '90%')
+    ('level', '+3.0% ± 0.9% of the odds', '90%')
     """
     odds = math.exp(refresh.level)
-    level = f"{percent(odds - 1)} of the odds (standard error {percent(odds * refresh.level_error, sign=False)})"
-    slope = f"{percent(refresh.slope)} (standard error {percent(refresh.slope_error, sign=False)})"
+    level = f"{percent(odds - 1)} ± {percent(odds * refresh.level_error, sign=False)} of the odds"
+    slope = f"{percent(refresh.slope)} ± {percent(refresh.slope_error, sign=False)}"
     bent = f"{percent(math.expm1(refresh.curve))} of the odds on the top 10%"
     changes = {"level": level, "slope": slope, "curve": bent if refresh.curve else "none"}
     known = [percent(value, 0, sign=False) for value in refresh.probabilities] or [""] * len(changes)
