@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
 from ..metrics.comparison import SURE
 from ..metrics.estimates import SelectionMetrics
-from ..text import interval, probability
+from ..text import probability
 from . import figures
 from .figures import LIGHT, OBSERVED, REFERENCE, Chart, Frame, bin_rows, metric_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
@@ -291,11 +290,9 @@ def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | No
         about += ". Expected: 90% interval of the error in the record of the fit, and whether it held"
     header.append("positives")
     columns.append([f"{number(row.observed)} of {number(row.selected)}" for row in first.rows])
-    table = list(zip(*columns, strict=True))
-    table = list(zip(*columns, strict=True))
     every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
     blocks: list[Figure | Table] = [Figure("calibration-error", draw, caption)] if drawn else []
-    blocks.append(Table(about, header, table))
+    blocks.append(Table(about, header, list(zip(*columns, strict=True))))
     blocks.append(Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True))
     title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
     title += errors_in_words(last.evaluation.rows, names)
@@ -309,33 +306,18 @@ def _promise_text(low: float, high: float, held: bool) -> str:
 def _outcomes(methods: Sequence[Method], names: Sequence[str], found: Comparison | None, value_name: str) -> Section:
     largest = max(range(len(names)), key=lambda place: methods[0].evaluation.rows[place].selected)
     rows = [method.evaluation.rows[largest] for method in methods]
-    panel: list[dict[str, Any]] = []
-    for place, name in enumerate(names):
-        one = methods[0].evaluation.rows[place]  # all methods have the same outcomes
-        # Given the predictions, the outcomes of different bins are independent.
-        error = math.sqrt(sum((part.weight * part.standard_error) ** 2 for part in one.bins))
-        low, high = interval(one.observed, error)
-        amounts = {"value": one.observed, "low": max(low, 0.0), "high": high}
-        scaled = {key: 100 * amount / one.selected for key, amount in amounts.items()} if one.selected else {}
-        panel += [{"series": OBSERVED, "label": "observed", "name": name, **scaled}] if scaled else []
-        for i, method in enumerate(methods):
-            value = 100 * method.evaluation.rows[place].predicted / max(one.selected, 1e-300)
-            panel.append({"series": i, "label": short(method.name), "name": name, "value": value})
     predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, rows, strict=True))
     where = "all rows" if names[largest] == "all rows" else f"the {names[largest]}"
     prose = f"On {where}, {number(rows[0].observed)} positives were observed in {number(rows[0].selected)} rows. "
     prose += f"Predicted: {predicted}."
-    caption = "Positive outcomes in percent of the selected rows: predicted, and observed with their 95% interval."
-    blocks: list[Figure | Table] = [
-        Figure("outcomes", partial(_dots_figure, panel, "positives in % of the selected rows"), caption)
-    ]
+    blocks: list[Figure | Table] = []
     valued = [(method.name, row.cells()) for method in methods if method.value for row in method.value.rows]
     if valued:
         header = ["top", "predicted", "observed", "calibration error"]
         body = [[name, *(cells[key] for key in header)] for name, cells in valued]
         title = f"Sums of {value_name}, with 95% intervals"
         blocks.append(Table(title, ["method", *header], body, folded=len(body) > _MOST_VALUES))
-    return Section("outcomes", "Predicted and observed outcomes", (prose, _next_step(methods, names, found)), blocks)
+    return Section("outcomes", "In counts, and what to do next", (prose, _next_step(methods, names, found)), blocks)
 
 
 def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
