@@ -608,6 +608,7 @@ def test_every_number_of_a_verdict_is_a_metric():
     escaped = {'a "b"\\\n': r"a \"b\"\\\n", "c": "c"}
     parts |= {f'rows="since_fit",segment="{escaped[part.name]}"': part for part in found.segments}
     names = {"rows": "rows", "predicted": "predicted", "observed": "observed", "error": "error", "e_value": "e_value"}
+    names["served_error"] = "served_error"
     wanted = {
         f'uncurse_{metric}{{map="main",{labels}}}': getattr(part, name)
         for metric, name in {**names, "error_low": "low", "error_high": "high"}.items()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..metrics import Evaluation
     from ..report import Method
 
-_MOST_SEGMENTS = 20  # lines of segments in the text; other formats have all
+_MOST_SEGMENTS, _SHOWN_SEGMENTS = 100, 20  # that are evaluated, and lines of them in the text
 
 
 @app.command()
@@ -149,12 +149,12 @@ def _plain(method: Method) -> dict[str, Any]:
 
 
 def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[str, list[Evaluation]]:
-    """Evaluate the methods on the rows of each segment that are selected from all rows, the largest segment first."""
+    """Evaluate the methods on the selected rows of the largest segments, with the most selected rows first."""
     from ..maps import Segmented
     from ..metrics import evaluate_log
 
     found = {}
-    for name, part in log.segments.items():
+    for name, part in sorted(log.segments.items(), key=lambda item: -item[1].weight)[:_MOST_SEGMENTS]:
         maps = [None if method.fitted is None else method.fitted.map for method in methods]
         own = [one.maps.get(name, one.default) if isinstance(one, Segmented) else one for one in maps]
         found[name] = [evaluate_log(log, one, alpha, values=part) for one in own]
@@ -211,7 +211,7 @@ def _text(
         lines += ["", title, *aligned([("top", "observed", names[0], *maps), *rows], left=0)]
     if segments:
         table = []
-        for segment, evaluations in list(segments.items())[:_MOST_SEGMENTS]:
+        for segment, evaluations in list(segments.items())[:_SHOWN_SEGMENTS]:
             own = [one.rows[0].cells() for one in evaluations]
             paired = compare(evaluations)
             columns = [own[0]["calibration error"]]
@@ -221,8 +221,9 @@ def _text(
         header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
         where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
         lines += ["", f"By segment, top {where} of all rows, the largest first", *aligned([header, *table])]
-        if len(segments) > len(table):
-            lines.append(f"… and {len(segments) - len(table):,} smaller segments; --format json has all")
+        if len(log.segments) > len(table):
+            rest = f"{len(log.segments) - len(table):,} smaller segments"
+            lines.append(f"… and {rest}; --format json has the {len(segments)} largest")
     return "\n".join(lines)
 
 

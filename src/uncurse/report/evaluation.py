@@ -368,12 +368,11 @@ def _by_segment(
     verdicts = ["verdict"] if len(methods) == 2 else [f"{method.name}: verdict" for method in methods[1:]]
     header = ["segment", *verdicts, *(method.name for method in methods), "positives"]
     helped = sum(row[1].startswith("helps") for row in body)
-    shown = f"{len(body)} of {len(segments):,} segments, the largest first"
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
     blocks: list[Figure | Table] = []
     if drawn:
         blocks.append(Figure("segments", partial(_dots_figure, drawn, "calibration error", error=True), caption))
-    blocks.append(Table(f"Calibration by segment, {where}: {shown}", header, body))
+    blocks.append(Table(f"Calibration by segment, {where}, the largest first", header, body))
     title = f"By segment: {methods[1].name} helps in {helped} of {len(body)}" if len(methods) > 1 else "By segment"
     return Section("by-segment", title, (), blocks)
 
