@@ -21,7 +21,7 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, mo
     assert abs(after) < before / 3
     page = said.strip().splitlines()[-1]
     assert page == f"The page: {(tmp_path / 'uncurse-demo' / 'report.html').as_uri()}"
-    assert "over-predict" in (tmp_path / "uncurse-demo" / "report.html").read_text()
+    assert 'map.json <span class="keep">helps</span>.' in (tmp_path / "uncurse-demo" / "report.html").read_text()
     assert run.stderr == "written to uncurse-demo/report.html\n"
     # The commands it prints can be run again as they are.
     line = next(line for line in said.splitlines() if line.startswith("$ uncurse fit"))

@@ -62,6 +62,7 @@ class Section:
     title: str
     prose: Sequence[str] = ()
     blocks: Sequence[Figure | Table] = ()
+    folded: bool = False  # hidden until the reader opens it
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class Page:
     facts: Mapping[str, Sequence[str]]  # how it was made, in lines
     terms: str  # "evaluation", "monitor" or "winner": terms that the page explains
     note: str = ""  # below the headline
-    decision: str = ""  # the first word of the headline, in its color
+    emphasis: str = ""  # a word of the headline, in the color of the decision
+    decision: str = ""  # "keep", "watch" or "alarm"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page: one file that works offline. An existing file is replaced atomically.
