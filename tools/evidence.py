@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from uncurse.report.figures import LIGHT, WIDE, Chart, axes_of, page_style
+from uncurse.report.figures import LIGHT, Chart, Frame, axes_of, page_style
 from uncurse_lab.render import draw_heat_map, standalone_svg
 
 FOLDER = Path(__file__).parents[1] / "docs" / "results"
 PLAIN, OURS, OTHER = LIGHT["s0"], LIGHT["s1"], LIGHT["s6"]
 Line = dict[str, str]
+FRAME = Frame(width=560, height=300, wide=True)  # so that a phone can show it
 
 
 def read(name: str) -> list[Line]:
@@ -80,7 +81,7 @@ def real_logs() -> Chart:
             if "thinned" in table and not table.startswith("not") and not table.endswith("losses"):
                 by = cells(lines, table=table)
                 found += [(f"{log}, {model}", model, by) for model in dict.fromkeys(row for row, _ in by)]
-    figure, (ax,) = axes_of(WIDE, 44 * len(found) + 20)
+    figure, (ax,) = axes_of(FRAME, 44 * len(found) + 20)
     names = {"plain": (PLAIN, "s"), "isotonic": (OTHER, "D"), "Platt": (OTHER, "^"), "uncursed": (OURS, "o")}
     for y, (_, model, by) in enumerate(found):
         floor = float(by[model, "floor"]["value"])
@@ -89,7 +90,7 @@ def real_logs() -> Chart:
             [y - 0.3, y + 0.3],
             color=LIGHT["rule"],
             lw=3,
-            label="noise of the labels" if not y else None,
+            label="label noise" if not y else None,
         )
         for name, (color, marker) in names.items():
             dots(
@@ -103,7 +104,7 @@ def real_logs() -> Chart:
     ax.set_xscale("log")
     ax.set_xticks([1, 2, 5, 10, 20, 50, 100], ["1%", "2%", "5%", "10%", "20%", "50%", "100%"])
     ax.minorticks_off()
-    rows_axis(ax, [name for name, *_ in found], "rms error of the predicted rate, mean over the top 1%, 2%, 5% and 10%")
+    rows_axis(ax, [name for name, *_ in found], "rms error on the top 1% to 10%")
     legend(figure, ax)
     return figure
 
@@ -123,7 +124,7 @@ def simulations() -> Chart:
         by = cells(lines, section=setting)
         oracle = float(by["oracle", "2%"]["rms"])
         values.append([float(by[name, "2%"]["rms"]) / oracle if (name, "2%") in by else math.nan for name in METHODS])
-    figure, (ax,) = axes_of(WIDE, 26 * len(settings) + 20)
+    figure, (ax,) = axes_of(FRAME, 26 * len(settings) + 20)
     draw_heat_map(ax, settings, list(METHODS.values()), values)
     return figure
 
@@ -136,7 +137,7 @@ def paper() -> Chart:
         if line["table"] == "Calibration error, % (main text)" and line["row"] == "10%"
     }
     methods = [name for name, column in by if column == "Original" and by[name, column]["paper"]]
-    figure, (ax,) = axes_of(WIDE, 52 * len(methods))
+    figure, (ax,) = axes_of(FRAME, 52 * len(methods))
     for y, method in enumerate(methods):
         for column, color, shift in (("Original", PLAIN, -0.13), ("VAD+", OURS, 0.13)):
             line = by[method, column]
@@ -147,7 +148,7 @@ def paper() -> Chart:
             dots(ax, y + shift, [float(line["paper"])], color, "D", name, mfc="none")
     ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     ax.xaxis.set_major_formatter(signed)
-    rows_axis(ax, methods, "calibration error on the top 10%, with 95% intervals between five worlds")
+    rows_axis(ax, ["as served", *methods[1:]], "calibration error on the top 10%, 95% intervals")
     legend(figure, ax)
     return figure
 
@@ -157,7 +158,7 @@ def auction() -> Chart:
     lines = read("auction")
     by = cells(lines, section="overcharge by labels")
     policies = ["as served", "one multiplier", "Platt", "isotonic", "VAD", "Platt + VAD", "labels", "Auto"]
-    figure, axes = axes_of(WIDE, 30 * len(policies), columns=2)
+    figure, axes = axes_of(FRAME, 30 * len(policies), columns=2)
     titles = {"labels won": "labels: its own winners", "labels earlier": "labels: an earlier model's"}
     for ax, (column, title) in zip(axes, titles.items(), strict=True):
         for y, policy in enumerate(policies):
@@ -176,7 +177,7 @@ def auction() -> Chart:
 def speed() -> Chart:
     """How many times as fast as the fastest other library."""
     lines = read("speed")
-    figure, (ax,) = axes_of(WIDE, 30 * len(lines))
+    figure, (ax,) = axes_of(FRAME, 30 * len(lines))
     for y, line in enumerate(lines):
         value = float(line["times faster"])
         ax.plot([1, value], [y, y], color=LIGHT["grid"], lw=6, solid_capstyle="butt", zorder=1)
@@ -197,10 +198,10 @@ def monitoring() -> Chart:
         "uncurse monitor": "uncurse monitor", "5% test of each day": "5% test of each day",
         "5% test of all days so far": "5% test of all days", "the same, boundary for 5% a year": "simulated boundary",
     }  # fmt: skip
-    figure, axes = axes_of(WIDE, 34 * len(names), columns=2)
+    figure, axes = axes_of(FRAME, 34 * len(names), columns=2)
     quantities = {
         "false alarms of a valid map, one year": ("years with a false alarm", percent),
-        "+5% from day 100 on, without an earlier alarm: median": ("median days to find +5% from day 100", "{x:g}"),
+        "+5% from day 100 on, without an earlier alarm: median": ("days to find +5% from day 100", "{x:g}"),
     }
     for ax, (quantity, (title, form)) in zip(axes, quantities.items(), strict=True):
         for y, name in enumerate(names):
@@ -212,10 +213,10 @@ def monitoring() -> Chart:
                 label = percent(value) if form is percent else f"{value:g}"
                 ax.annotate(label, (value, y), xytext=(9, 0), textcoords="offset points", va="center")
             else:
-                ax.annotate("nearly all have an earlier alarm", (1, y), va="center", color=LIGHT["muted"])
+                ax.annotate("false alarm before", (1, y), va="center", color=LIGHT["muted"])
         ax.xaxis.set_major_formatter(form)
         rows_axis(ax, list(names.values()) if ax is axes[0] else [""] * len(names), title)
-        ax.set(xlim=(0, 130 if form is percent else 30))
+        ax.set(xlim=(-3, 130) if form is percent else (-1, 30))
         ax.set_xticks(range(0, 101, 25) if form is percent else range(0, 31, 10))
     return figure
 
@@ -224,7 +225,7 @@ def intervals() -> Chart:
     """How many of the 90% intervals hold the true error."""
     lines = read("simulations")
     settings = list(dict.fromkeys(line["section"] for line in lines if line["column"] == "90% held"))
-    figure, (ax,) = axes_of(WIDE, 26 * len(settings) + 20)
+    figure, (ax,) = axes_of(FRAME, 26 * len(settings) + 20)
     for y, setting in enumerate(settings):
         by = cells(lines, section=setting)
         for method, color, marker in (("labels S=3", OTHER, "^"), ("auto", OURS, "o")):
@@ -243,11 +244,11 @@ def replicas() -> Chart:
     lines = [line for line in read("snapshots") if "divided" in line["section"]]
     by = cells(lines)
     experiments = list(dict.fromkeys(line["row"] for line in lines))
-    names = [name.replace("the same, ", "Criteo, 4 million rows, ") for name in experiments]
-    figure, (ax,) = axes_of(WIDE, 52 * len(experiments))
+    names = [name.replace("the same, ", "Criteo, 4 million rows, ").replace("worlds", "logs") for name in experiments]
+    figure, (ax,) = axes_of(FRAME, 52 * len(experiments))
     for y, experiment in enumerate(experiments):
         for column, color, shift in (("checkpoint at 80%", OURS, -0.12), ("at 90%", PLAIN, 0.12)):
-            name = {"at 90%": "checkpoint at 90% of the steps"}.get(column, "checkpoint at 80%") if not y else ""
+            name = {"at 90%": "checkpoint at 90%"}.get(column, "checkpoint at 80%") if not y else ""
             first, second = map(float, by[experiment, column]["value"].split(", "))
             dots(ax, y + shift, [first], color, "o", f"{name}, top 2%" if name else "")
             dots(ax, y + shift, [second], color, "D", f"{name}, top 10%" if name else "", mfc="none")

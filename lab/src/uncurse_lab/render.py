@@ -113,7 +113,7 @@ def draw_heat_map(ax: Any, rows: Sequence[str], columns: Sequence[str], ratios: 
                 ax.text(x, y, f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}", ha="center", va="center")
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(range(len(rows)), rows, color=LIGHT["ink"])
-    ax.set_xticks(range(len(columns)), [textwrap.fill(name, 11) for name in columns], color=LIGHT["ink"])
+    ax.set_xticks(range(len(columns)), [textwrap.fill(name, 9) for name in columns], color=LIGHT["ink"])
     ax.xaxis.tick_top()
     ax.grid(visible=False)
 
