@@ -67,6 +67,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "remove_config_comments": True,
     "image_srcset": ["2x"],
+    "reset_modules": ("matplotlib", "gallery_style.apply"),
     "matplotlib_animations": False,
 }
 
