@@ -68,6 +68,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "image_srcset": ["2x"],
     "reset_modules": ("matplotlib", "gallery_style.apply"),
+    "copyfile_regex": r"index\.rst",
     "matplotlib_animations": False,
 }
 

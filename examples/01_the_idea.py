@@ -24,7 +24,7 @@ predictions = {"as served": 1 / (1 + np.exp(-served)), "corrected": vad.predict_
 
 display = uncurse.SelectionErrorDisplay.from_predictions(clicks, predictions, ax=plt.subplots()[1])
 before, after = (e.rows[0].calibration_error for e in display.evaluations.values())
-display.ax_.set_title(f"Top 1%: {before:+.0%} → {after:+.0%}")
+display.ax_.set_title(f"Top 1%: {before:+z.0%} → {after:+z.0%}")
 plt.show()
 
 # %%

@@ -42,7 +42,7 @@ for name, evaluation in evaluations.items():
 figure, ax = plt.subplots()
 uncurse.SelectedReliabilityDisplay.from_predictions(clicks, predictions, alphas=0.05, ax=ax)
 before, after = (evaluation.rows[1].calibration_error for evaluation in evaluations.values())
-ax.set_title(f"Top 5%: {before:+.0%} → {after:+.0%}")
+ax.set_title(f"Top 5%: {before:+z.0%} → {after:+z.0%}")
 plt.show()
 
 # %%

@@ -63,6 +63,6 @@ for i, alpha in enumerate(alphas):
 ax.axvline(0, color="gray", lw=1)
 ax.set(yticks=positions + 0.2, yticklabels=list(maps), xlabel="predicted / true − 1, %")
 ax.invert_yaxis()
-ax.set_title(f"Top 1%: {errors['as served'][0]:+.0f}% → {errors['Auto'][0]:+.0f}%")
+ax.set_title(f"Top 1%: {errors['as served'][0]:+z.0f}% → {errors['Auto'][0]:+z.0f}%")
 ax.legend()
 plt.show()

@@ -54,5 +54,5 @@ for alpha in (0.02, 0.1):
 predictions = {"as served": logistic(served), "corrected": vad.predict_proba(served)}
 figure, ax = plt.subplots()
 uncurse.SelectionErrorDisplay.from_predictions(clicked, predictions, ax=ax)
-ax.set_title(f"Top 10%: {before / true - 1:+.0%} → {after / true - 1:+.0%}")
+ax.set_title(f"Top 10%: {before / true - 1:+z.0%} → {after / true - 1:+z.0%}")
 plt.show()

@@ -62,7 +62,7 @@ ax.set(xscale="log", xlabel="selected share, %", ylabel="predicted / true − 1,
 ax.set(xticks=[0.5, 1, 2, 5, 10, 20, 50], xticklabels=["0.5", "1", "2", "5", "10", "20", "50"])
 top = order[: len(order) // 50]
 first, second = (p[top].mean() / truth[top].mean() - 1 for p in (before, after))
-ax.set_title(f"Top 2%: {first:+.0%} → {second:+.0%}")
+ax.set_title(f"Top 2%: {first:+z.0%} → {second:+z.0%}")
 ax.legend()
 plt.show()
 print(f"top 2%: {first:+.1%} before, {second:+.1%} after")

@@ -71,7 +71,7 @@ ax.set(
     ylabel="predicted / observed − 1, %",
 )
 before, after = (values[0] for values in errors.values())
-ax.set_title(f"Best of 30: {before:+.0%} → {after:+.0%}")
+ax.set_title(f"Best of 30: {before:+z.0%} → {after:+z.0%}")
 ax.legend()
 plt.show()
 folder.cleanup()

@@ -55,6 +55,6 @@ for i, (name, values) in enumerate(errors.items()):
     ax.bar(positions + 0.27 * i, values, width=0.25, label=name)
 ax.axhline(0, color="gray", lw=1)
 ax.set(xticks=positions + 0.27, xticklabels=list(NOISE), ylabel="predicted / true − 1, %")
-ax.set_title(f"Hobby sites: {errors['as served'][-1]:+.0f}% → {errors['a map per segment'][-1]:+.0f}%")
+ax.set_title(f"Hobby sites: {errors['as served'][-1]:+z.0f}% → {errors['a map per segment'][-1]:+z.0f}%")
 ax.legend()
 plt.show()

@@ -49,5 +49,5 @@ before, _, after = top2.values()
 del predictions["as served"]
 figure, ax = plt.subplots()
 uncurse.SelectionErrorDisplay.from_predictions(clicks, predictions, alphas=alphas, ax=ax)
-ax.set_title(f"Top 2%: {before:+.0%} → {after:+.0%}")
+ax.set_title(f"Top 2%: {before:+z.0%} → {after:+z.0%}")
 plt.show()

@@ -89,7 +89,7 @@ for i, name in ((0, "as served"), (2, "monitored and refreshed"), (1, "fitted on
     plt.plot(range(1, 8), np.array(errors)[:, i], marker="o", label=name)
 plt.xlabel("day")
 plt.ylabel("predicted / true − 1, %")
-plt.title(f"Day 7: {errors[-1][1]:+.0f}% → {errors[-1][2]:+.0f}%")
+plt.title(f"Day 7: {errors[-1][1]:+z.0f}% → {errors[-1][2]:+z.0f}%")
 plt.legend()
 plt.show()
 
