@@ -46,8 +46,8 @@ def fit(
     labels_from: Annotated[
         Literal["winners", "elsewhere"] | None,
         typer.Option(
-            help="What selected the labeled rows. winners: the served score, from this pool. elsewhere: chance, or an "
-            "earlier model."
+            help="Who chose the labeled rows. winners: the served score, from this pool. elsewhere: an earlier model, or "
+            "chance."
         ),
     ] = None,
     method: Annotated[
@@ -70,7 +70,9 @@ def fit(
     missing: options.Missing = None,
     half_life: Annotated[
         float | None,
-        typer.Option(metavar="FILES", help="Files, from the oldest to the newest, after which a row counts half."),
+        typer.Option(
+            metavar="FILES", help="Give older files less weight: halve it every so many files, listed oldest first."
+        ),
     ] = None,
     affine: Annotated[
         bool,
