@@ -46,8 +46,8 @@ def fit(
     labels_from: Annotated[
         Literal["winners", "elsewhere"] | None,
         typer.Option(
-            help="Who chose the labeled rows. winners: the served score, from this pool. elsewhere: an earlier model, or "
-            "chance."
+            help="Who chose the labeled rows. winners: the served score, from this pool. elsewhere: an earlier "
+            "model, or chance."
         ),
     ] = None,
     method: Annotated[
@@ -70,9 +70,7 @@ def fit(
     missing: options.Missing = None,
     half_life: Annotated[
         float | None,
-        typer.Option(
-            metavar="FILES", help="Give older files less weight: halve it every so many files, listed oldest first."
-        ),
+        typer.Option(metavar="FILES", help="Halve the weight of older files: files, oldest first, per halving."),
     ] = None,
     affine: Annotated[
         bool,

@@ -74,7 +74,7 @@ Segment = Annotated[
 ]
 Request = Annotated[
     str | None,
-    typer.Option(help="Column of request ids, unique over all files; only the best rows of each request are kept."),
+    typer.Option(help="Column of request ids, unique over all files; only the best rows of each count."),
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[
