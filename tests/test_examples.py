@@ -1,8 +1,6 @@
 """The examples run, draw a figure, and show what they say."""
 
 import re
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -160,11 +158,3 @@ def test_11_a_world_of_your_own(output):
 def test_12_a_week_in_production(output):
     decisions = re.findall(r"2026-11-\d\d  (\w+):", output(12))
     assert decisions == ["keep"] * 3 + ["alarm"] + ["keep"] * 3
-
-
-def test_the_picture_is_drawn_from_the_tables(tmp_path):
-    data, picture = tmp_path / "tables.json", tmp_path / "picture.svg"
-    words = [sys.executable, "-m", "uncurse_lab", "reproduce", "synthetic", "--replications", "3", "--format", "json"]
-    data.write_text(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    subprocess.run([sys.executable, EXAMPLES / "problem_picture.py", data, picture], check=True)
-    assert picture.read_text().count("<polyline") == 3

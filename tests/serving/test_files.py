@@ -221,7 +221,10 @@ def test_cut_files_give_our_error_and_no_model(name, models, tmp_path):
     ("data", "reason"),
     [
         (b"", "is no model file that is known"),
-        (b"{" * 200_000, "CatBoost"),
+        (b"{" * 200_000, "is no model file that is known"),
+        (b'{"a": 1}', "is no model file that is known"),
+        (b'{"ctr_data": 1}', "CatBoost"),
+        (b'{"learner": null, "version": [2, 0, 0]}', r"XGBoost does not read \S+ \([^\[\]/]+\); save it again"),
         (b"hello", "is no model file that is known"),
     ],
 )

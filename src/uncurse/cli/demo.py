@@ -17,7 +17,7 @@ from .app import app, command
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(min=0, help="Another seed is another world.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulated data.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for its files.")] = Path("uncurse-demo"),
 ) -> None:
     """See the problem and its correction on simulated logs.

@@ -65,7 +65,7 @@ def monitor(
         typer.Option(
             parser=options.share,
             metavar="SHARE",
-            help="Errors of the odds up to this share are accepted (default 0%).",
+            help="Ignore errors smaller than this, such as 2% (default 0%).",
         ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
@@ -73,7 +73,7 @@ def monitor(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Check whether a map still holds on new labeled rows: keep, watch or alarm.
+    """Check whether a map still holds: keep, watch or alarm.
 
     LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
     may run every day: a valid map ever raises an alarm with probability 5% at most. Exit code 0 for keep and watch, 1

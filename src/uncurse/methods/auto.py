@@ -249,17 +249,18 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
     one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
     if isinstance(chosen, OneLambda):
-        score_map, record = curved, replace(record, reason=f"{one} describes the replicas")
+        score_map, record = curved, replace(record, reason=f"{one} fits the replicas")
     elif isinstance(chosen, Average):
         monotone = chosen.second
         assert isinstance(monotone, Monotone)
         score_map = average_maps(curved, on_scores(spec, monotone.map()), chosen.weight, model.table, spec.logit_offset)
         percent = 100 * chosen.weight
-        reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and monotone "
+        reason = "the replicas do not settle which correction fits better: vad with curvature has a weight of "
+        reason += f"{percent:.0f}% and monotone "
         record = replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%")
     else:
         score_map = on_scores(spec, chosen.map())
-        reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
+        reason = f"{one} does not fit all rows: noise differs from row to row, or scores have heavy tails"
         record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
     if pool.segments:
         segments = by_segment(

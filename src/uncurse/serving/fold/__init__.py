@@ -127,9 +127,11 @@ def family(path: str | os.PathLike[str]) -> str:
     kind = next((kind for start, kind in _STARTS.items() if head.startswith(start)), None)
     if kind is not None:
         return kind
-    if head[:1] == b"{":
-        return "xgboost" if b"learner" in head else "catboost"
-    if head[8:9] == b"{":  # safetensors: the size of the header is before it
+    if head[:1] == b"{" and b"learner" in head:
+        return "xgboost"
+    if head[:1] == b"{" and (b'"ctr_data"' in head or b'"features_info"' in head):
+        return "catboost"
+    if head[:1] != b"{" and head[8:9] == b"{":  # safetensors: the size of the header is before it
         return "torch"
     if head[:1] == b"\x08":
         return "onnx"
