@@ -67,6 +67,8 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "remove_config_comments": True,
     "image_srcset": ["2x"],
+    "reset_modules": ("matplotlib", "gallery_style.apply"),
+    "copyfile_regex": r"index\.rst",
     "matplotlib_animations": False,
 }
 

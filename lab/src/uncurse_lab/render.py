@@ -6,12 +6,15 @@ A part is a paragraph, a list of lines that are not wrapped, a `TextTable`, or a
 from __future__ import annotations
 
 import io
+import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from uncurse.report.figures import COLORS, LIGHT, inline_svg
 from uncurse.text import aligned, html_table
 
 Table = list[tuple[str, ...]]  # the header first
@@ -93,6 +96,39 @@ def bars_chart(caption: str, bars: Mapping[str, Sequence[float]], x: str) -> Cha
         ax.set_xlabel(x)
 
     return Chart(caption, draw)
+
+
+def draw_heat_map(ax: Any, rows: Sequence[str], columns: Sequence[str], ratios: Sequence[Sequence[float]]) -> None:
+    """Draw ratios as a table whose cells are darker the larger they are, on a log scale from 1 to 100.
+
+    A cell of NaN stays empty.
+    """
+    from matplotlib.patches import Rectangle
+
+    for y, line in enumerate(ratios):
+        for x, ratio in enumerate(line):
+            if not math.isnan(ratio):
+                shade = 0.55 * min(max(math.log(ratio), 0.0) / math.log(100), 1.0)
+                ax.add_patch(Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, fc=LIGHT["s0"], alpha=shade, lw=0))
+                ax.text(x, y, f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}", ha="center", va="center")
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    ax.set_yticks(range(len(rows)), rows, color=LIGHT["ink"])
+    ax.set_xticks(range(len(columns)), [textwrap.fill(name, 9) for name in columns], color=LIGHT["ink"])
+    ax.xaxis.tick_top()
+    ax.grid(visible=False)
+
+
+def standalone_svg(figure: Any, *, name: str, label: str) -> str:
+    """Return a figure in the style of the report as an SVG file, light or dark as the reader's settings."""
+    light, dark = ("".join(f"--{color}:{values[mode]};" for color, values in COLORS.items()) for mode in (0, 1))
+    style = (
+        f"<style>:root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
+        "svg{background:var(--paper)}text{font-family:system-ui,'Segoe UI',Roboto,Arial,sans-serif}</style>"
+    )
+    start, end, drawing = inline_svg(figure, name=name, label=label, kind="file").partition(">")
+    drawing = re.sub(r"\s+", " ", drawing).replace("> <", "><")
+    drawing = re.sub(r" font-family: [^;]*;| transform=\"rotate\(-0 [^\"]*\"", "", drawing)
+    return start.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"') + end + style + drawing + "\n"
 
 
 def text(parts: Iterable[Part]) -> str:
