@@ -127,7 +127,9 @@ def draw_heat_map(ax: Any, rows: Sequence[str], columns: Sequence[str], ratios: 
                 ax.text(x, y, f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}", ha="center", va="center")
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(range(len(rows)), rows, color=LIGHT["ink"])
-    ax.set_xticks(range(len(columns)), [textwrap.fill(name, 9) for name in columns], color=LIGHT["ink"])
+    narrow = ax.figure.get_figwidth() * 72 < 55 * (len(columns) + 2)  # names would overlap
+    names = columns if narrow else [textwrap.fill(name, 9) for name in columns]
+    ax.set_xticks(range(len(columns)), names, color=LIGHT["ink"], rotation=90 if narrow else 0)
     ax.xaxis.tick_top()
     ax.grid(visible=False)
 

@@ -264,7 +264,7 @@ def _loop_table(loop: LoopOutcome) -> TextTable:
 
 def as_percent(value: float, decimals: int = 1) -> str:
     """Format a share as a percentage with a sign."""
-    return "undefined" if value != value else f"{100 * value:+.{decimals}f}%"
+    return "undefined" if value != value else f"{100 * value:+z.{decimals}f}%"
 
 
 def _in_parentheses(error: float, decimals: int = 1) -> str:
