@@ -133,7 +133,7 @@ def paper() -> Chart:
     """Calibration error of each method alone and with VAD, here and in the paper."""
     by = {
         (line["detail"], line["column"]): line
-        for line in read("criteo-five-worlds")
+        for line in read("criteo-five-logs")
         if line["table"] == "Calibration error, % (main text)" and line["row"] == "10%"
     }
     methods = [name for name, column in by if column == "Original" and by[name, column]["paper"]]
@@ -271,12 +271,12 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
 }
 
 
-def main() -> None:
-    """Run the command."""
+def main(folder: Path = FOLDER) -> None:
+    """Draw all charts into a folder."""
     for name, (draw, label) in CHARTS.items():
         with page_style():
             chart = draw()
-        (FOLDER / f"{name}.svg").write_text(standalone_svg(chart, name=name, label=label), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(standalone_svg(chart, name=name, label=label), encoding="utf-8")
 
 
 if __name__ == "__main__":
