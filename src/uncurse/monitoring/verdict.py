@@ -226,7 +226,7 @@ def _decide(
     scores: ScoreChange | None,
     shrinkage: LambdaChange | None,
 ) -> tuple[str, str]:
-    """Return the decision and its reason; what the labels say comes first."""
+    """Return the decision and its reason; what the labels show comes first."""
     if alarm is not None:
         rows = since if wrong is None else wrong
         return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
