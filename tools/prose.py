@@ -41,6 +41,10 @@ WORDS = {
     r"\bmore of the same, for those who look\b": "advanced modules",
     r"\bserving costs nothing\b": "you still serve one model",
     r"\b(is|are) another world\b": "a random seed of the simulated data",
+    r"\bmore often lucky than good\b": "part of what put them on top was luck",
+    r"\bas far as they support( it)?\b": "only as much as these labels justify",
+    r"\ba valid map ever raises\b": "if the map is right, the chance of ever raising a false alarm is at most 5%",
+    r"\bleave half of the bias\b": "leave part of the error in place",
     r"\bmay describe the replicas\b": "the replicas do not settle which correction fits better",
     r"\bnot a single lever\b|\bhas a lever\b": "leverage",
 }
