@@ -36,8 +36,8 @@ def demo(
     except OSError as error:
         raise UncurseError(f"cannot make the folder {out}: {error.strerror}") from None
     typer.echo(
-        f"A model scores {world.CANDIDATES:,} candidates, and you act on the best ones. The predictions for these come out\n"
-        "too high, even if the model is right on average: part of what put them on top was luck.\n"
+        f"A model scores {world.CANDIDATES:,} candidates, and you act on the best ones. The predictions for these\n"
+        "come out too high, even if the model is right on average: part of what put them on top was luck.\n"
     )
     typer.echo(f"Training a model on {world.SHOWN:,} labeled rows, and two replicas on bootstraps of these rows …")
     pool, outcomes = world.write(*world.make(seed), out)
