@@ -17,8 +17,8 @@ COLUMNS = ("section", "table", "row", "detail", "column", "value", "standard_err
 _NUMBER = r"[+−-]?\d*\.?\d+(?:[eE][+-]?\d+)?"
 _CELL = re.compile(
     rf"(?P<value>{_NUMBER})?%?"
-    rf"(?: ?± ?(?:{_NUMBER}/)?(?P<standard_error>{_NUMBER})%?)?"  # of two, the second is between worlds
-    rf"(?: +\(?(?P<rms>{_NUMBER})\)?)?"
+    rf"(?: ?\((?:{_NUMBER}/)?(?P<standard_error>{_NUMBER})%?\))?"  # of two, the second is between worlds
+    rf"(?: +(?P<rms>{_NUMBER}))?"
     rf"(?: \[(?P<paper>{_NUMBER})\])?\*?"
 )
 
@@ -26,7 +26,7 @@ _CELL = re.compile(
 def cell(text: str) -> dict[str, str]:
     """Return what a cell holds; one that is not a number, as it is.
 
-    >>> cell("-.23±0.40/.68 [-0.44]"), cell("+0.06±0.08 0.54*")
+    >>> cell("-0.23 (0.40/0.68) [-0.44]"), cell("+0.06 (0.08) 0.54*")
     ({'value': '-0.23', 'standard_error': '0.68', 'paper': '-0.44'}, {'value': '0.06', 'standard_error': '0.08', 'rms': '0.54'})
     """  # noqa: E501
     found = _CELL.fullmatch(text)

@@ -58,6 +58,7 @@ def fit(
         Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
         typer.Option(help="With --method vad: fit this calibrator on the labeled log, then correct what remains."),
     ] = None,
+    teacher: options.Teacher = None,
     request: options.Request = None,
     top_k: options.TopK = None,
     value: Annotated[
@@ -101,16 +102,18 @@ def fit(
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
     of_labels = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
+    of_labels["--teacher"] = teacher
     _check_options(method, labeled, of_labels)
     if half_life is not None and not 0 < half_life < math.inf:
         raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
     of_rows = {"weight": weight, "missing": missing}
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale}
-    given |= {"segment": segment, "negative_sampling_rate": negative_sampling_rate}
+    given |= {"segment": segment, "negative_sampling_rate": negative_sampling_rate, "teacher": teacher}
     requests = None
     if request is not None:
         unused = {"--method": None if method == "auto" else method, "--segment": segment, "--weight": weight}
+        unused |= {"--teacher": teacher}
         for option, name in unused.items():
             if name is not None:
                 raise UncurseError(f"{option} {name} is not for --request; leave it out")
@@ -124,7 +127,7 @@ def fit(
     if labeled:
         known: dict[str, Any] = {}
         if labeled_log:
-            known = {name: getattr(spec, name) for name in ("scores", "scale", "negative_sampling_rate")}
+            known = {name: getattr(spec, name) for name in ("scores", "scale", "negative_sampling_rate", "teacher")}
             known |= {"segment": None if method == "vad" else spec.segment, "missing": missing}
         known |= {"label": label, "trials": trials, "weight": weight}
         rows = read_evidence(labeled, known, need_label=True, half_life=half_life)
@@ -206,9 +209,9 @@ def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Map
     for option, value in needs.items():
         if value is not None and not labeled:
             raise UncurseError(f"{option} {value} needs --labeled, a log with labels, and --label, their column")
-    unused = "--labels-from" if method == "vad" else "--calibrator"
-    if about_labels[unused] is not None:
-        raise UncurseError(f"{unused} is not for --method {method}; leave it out")
+    for unused in ("--labels-from", "--teacher") if method == "vad" else ("--calibrator",):
+        if about_labels[unused] is not None:
+            raise UncurseError(f"{unused} is not for --method {method}; leave it out")
 
 
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:

@@ -65,6 +65,9 @@ Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Trials = Annotated[
     str | None, typer.Option(help="Column of trials, such as impressions; labels are then counts, such as clicks.")
 ]
+Teacher = Annotated[
+    str | None, typer.Option(help="Column of a teacher's scores, out of fold on labeled rows, on the same scale.")
+]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
     Literal["refuse", "drop"] | None, typer.Option(help="What to do with rows without a value (default refuse).")

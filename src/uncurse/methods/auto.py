@@ -97,6 +97,7 @@ class Auto(ReplicaMethod):
         labels_from: str | None = None,
         segments: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        teacher: tuple[ArrayLike, ArrayLike] | None = None,
         request: ArrayLike | None = None,
         top_k: int = 1,
         value: ArrayLike | None = None,
@@ -115,6 +116,10 @@ class Auto(ReplicaMethod):
             Segment of each pool row.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
+        teacher : tuple (pool, labeled) of array-like of shape (n,) and (m,), optional
+            Scores of a teacher, a model of another kind such as boosted trees, for pool and labeled rows; the labeled
+            ones out of fold. They show how the pool differs in what the served model misses. They are used only if
+            their log loss is lower than that of the served score. Labels must be from elsewhere.
         request : array-like of shape (n,), optional
             Request of each pool row. The map is then fitted to the rows that win their requests, which need other
             corrections than the top share of all rows; intervals refer to the winners too. Pass all candidates.
@@ -131,9 +136,10 @@ class Auto(ReplicaMethod):
         origin = check_labels_from(labeled, labels_from)
         if request is None and (value is not None or top_k != 1):
             raise UncurseError("top_k and value select within requests; pass request, the request of each pool row")
-        if request is not None and (segments is not None or sample_weight is not None or isinstance(pool, Evidence)):
-            raise UncurseError("request needs the rows of the pool, without segments and weights; leave those out")
-        evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
+        others = (segments, sample_weight, teacher)
+        if request is not None and (any(one is not None for one in others) or isinstance(pool, Evidence)):
+            raise UncurseError("request needs the rows of the pool, without segments, weights and teacher")
+        evidence, rows = self._evidence(pool, labeled, segments, sample_weight, teacher)
         with one_blas_thread():
             if request is None:
                 solution = fit_auto(evidence, rows, replicas=self.replicas, labels_from=origin)
@@ -177,16 +183,19 @@ def fit_auto(
     problem = _problem_of_scores(fit.table)
     if fit.scaling != (1.0, 0.0):
         problem = "the labels show that the scores are far from log odds"
+    taught = "" if fit.teacher is None else f"; {fit.teacher.reason}"
     if problem:
-        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated"))
+        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated{taught}"))
     base = _label_free(pool, TruthModel(fit.table, replicas), lines, labels=True)
     found = _compare_with_labels(base, fit)
+    if fit.teacher is not None:  # labels do not judge the map where the pool differs from them
+        found = replace(found, weight=found.weight * (1 - fit.teacher.weight))
     name, percent = base.record.method, 100 * found.weight
     described = "average of vad with curvature and monotone" if name == "average" else name
     # Scores that need no map get none: an average would only add the noise of the labels.
     if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
-        reason = f"{base.record.reason}; {support}"
+        reason = f"{base.record.reason}; {support}{taught}"
         return replace(
             base, record=replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
         )
@@ -194,11 +203,12 @@ def fit_auto(
         reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
         if found.cause:
             reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
-        return replace(solution, record=replace(record, reason=reason))
+        return replace(solution, record=replace(record, reason=reason + taught))
     score_map = average_maps(base.map, solution.map, found.weight, fit.table, pool.spec.logit_offset)
     reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and replica calibration "
     reason += f"{100 - percent:.0f}%"
     reason += f"; {found.cause}" if found.weight < 0.5 and found.cause else ""
+    reason += taught
     record = replace(record, method="average", reason=reason, lambda_=base.record.lambda_)
     return Solution(score_map, record, Average(base.estimate, fit, found.weight))
 

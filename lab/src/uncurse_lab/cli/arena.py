@@ -43,5 +43,4 @@ def arena(
     found = worlds.run(world or None, methods, draws, seed, progress=partial(progress_over, "draws"))
     for name, why in found.left_out.items():
         note(f"left out: {name}: {why}")
-    title = "The arena: worlds with known probabilities"
-    show(found.parts, found.to_json, format, markdown=markdown, report=report, title=title)
+    show(found.parts, found.to_json, format, markdown=markdown, report=report, page=found.page)
