@@ -6,10 +6,6 @@ labels.
 
 from __future__ import annotations
 
-import html
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -222,40 +218,12 @@ def architecture() -> str:
     )
 
 
-def terminal() -> str:
-    """Return what `uncurse demo` prints, line by line as in a terminal; readers who prefer no motion see all of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "uncurse", "demo"]
-        printed = subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stdout
-    lines = ["$ uncurse demo", *printed.splitlines()]
-    lines = [line for line in lines if not line.startswith("The page: ")]
-    height, width, step = 19, 880, 0.18
-    rules = (
-        "text{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#e8eaed;white-space:pre}"
-        ".command{fill:#79b5f7;font-weight:650}.line{opacity:0;animation:show .01s linear forwards}"
-        "@keyframes show{to{opacity:1}}@media (prefers-reduced-motion: reduce){.line{opacity:1;animation:none}}"
-    )
-    total = height * len(lines) + 30
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" font-size="12.5" role="img" '
-        f'aria-label="What uncurse demo prints"><style>{rules}</style>',
-        f'<rect width="{width}" height="{total}" rx="8" fill="#14171b"/>',
-    ]
-    for i, line in enumerate(lines):
-        shown = html.escape(line if len(line) <= 112 else f"{line[:111]}…")
-        kind = "line command" if line.startswith("$ ") else "line"
-        place = f'x="18" y="{height * (i + 1) + 8}" style="animation-delay:{step * i:.2f}s"'
-        parts.append(f'<text class="{kind}" {place}>{shown}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
 if __name__ == "__main__":
     pictures = {
         "hero": hero,
         "_static/luck": luck,
         "_static/which-call": which_call,
         "_static/architecture": architecture,
-        "_static/demo": terminal,
     }
     for name, draw in pictures.items():
         Path(f"docs/{name}.svg").write_text(draw(), encoding="utf-8")
