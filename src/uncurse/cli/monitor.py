@@ -76,8 +76,8 @@ def monitor(
     """Check whether a map still holds: keep, watch or alarm.
 
     LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
-    may run every day: a valid map ever raises an alarm with probability 5% at most. Exit code 0 for keep and watch, 1
-    for alarm.
+    may run every day: if the map is right, the chance of ever raising a false alarm is at most 5%. Exit code 0 for keep
+    and watch, 1 for alarm.
 
     \b
     Examples:

@@ -32,7 +32,8 @@ Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, s
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
-_SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
+_SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
+_SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 
@@ -79,14 +80,15 @@ class Scored:
 class CrossFit:
     """Models that `cross_fit` has trained, and the scores that a map is fitted to."""
 
-    replicas: Replicas  # trained on all rows
+    replicas: Replicas  # trained on all rows; with folds the served model alone
     target: NDArray[Any]  # in the order of X
     link: str  # of the map; "log" for regressors that predict the exponential of a sum
-    #: The pool as the models of folds score it, fold by fold. Up to 20,000 rows, several folds score each row.
+    #: The pool as the models of folds score it, fold by fold. Several folds score each row of a small pool.
     #: Without a pool these are the rows of `labeled`; without folds, rows that `replicas` score.
     pool: Scored
+    of_fold: Scored  # the part of `pool` that the models of the first fold score
     labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
-    #: The pool, or a sample of it, as `replicas` score it; None if there is no pool but folds.
+    #: The pool, or a sample of it, as the served model scores it; None if there is no pool but folds.
     served_pool: Scored | None
     alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
@@ -106,7 +108,8 @@ def cross_fit(
     """Train, score and align; without a pool the training rows are the pool.
 
     Labeled rows and pool are scored by the same models, so they differ by their rows alone. A pool and the training
-    rows of no folds are scored by `replicas` too. The link "log" becomes "identity" if a prediction is not positive.
+    rows of no folds are scored by the models of all rows too. The link "log" becomes "identity" if a prediction is not
+    positive.
     """
     count = 0
     if pool is not None:
@@ -131,7 +134,7 @@ def cross_fit(
         parts = [replace(part, labels=None) for part in labeled]
     else:
         rows, weights = (plan.X, plan.weights) if pool is None else (pool, None)
-        sample = np.arange(0, count, max(1, count // _SCORED_ROWS)) if folds else None
+        sample = np.arange(0, count, max(1, count // _SERVED_ROWS)) if folds else None
         columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
         served = Scored(np.column_stack(columns), weights)
         parts = [
@@ -152,6 +155,7 @@ def cross_fit(
         labeled=Scored.joined(labeled, different) if folds else None,
         served_pool=served,
         alignment=alignment,
+        of_fold=parts[0],
         constant=_all_constant([part.scores for part in parts]),
     )
 
@@ -170,10 +174,10 @@ def train(
     Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool of `count` rows, of
     its share of the pool; those of a teacher are in a last column. Models of folds are not kept.
 
-    Every fold scores a small pool, so that differences between models average out. A large one is divided between
-    folds, which saves time.
+    Several folds score each row of a small pool, so that differences between models average out. A large one is divided
+    between folds, which saves time. Replicas are trained on all rows only if there are no folds.
     """
-    jobs, times = plan.jobs(), max(1, _SCORED_ROWS // max(count, 1))
+    jobs, times = plan.jobs(alone=bool(folds)), max(1, _SCORED_ROWS // max(count, 1))
     first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
     for number, (rows, test) in enumerate(folds):
         share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
@@ -187,11 +191,14 @@ def train(
             score = partial(_score, predict, [(taught, test), (of_pool, share)])
             jobs.append((clone(model), taught, plan.y, rows, weights, score))
     done = run_jobs(jobs, n_jobs)
-    width = plan.count + (teacher is not None)
-    by_fold = [done[i : i + width] for i in range(plan.count, len(done), width)]
-    return plan.replicas(done[: plan.count]), [
-        [np.column_stack(column) for column in zip(*models, strict=True)] for models in by_fold
+    of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
+    by_fold = [
+        [np.column_stack(column) for column in zip(*done[i : i + width], strict=True)]
+        for i in range(of_all, len(done), width)
     ]
+    if plan.by_seeds and folds:
+        plan.check_seeds(*by_fold[0][0].T[:2])
+    return plan.replicas(done[:of_all]), by_fold
 
 
 def _score(predict: Predict, sources: list[tuple[Any, Rows | None]], model: Any) -> list[Array]:

@@ -253,7 +253,9 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
-    """Correct a binary classifier for the candidates that it ranks highest.
+    """Make predicted probabilities accurate for the candidates that a classifier ranks highest.
+
+    Use it if you have the training data. With scores of a model and its replicas, use `Auto`.
 
     Parameters
     ----------
@@ -263,10 +265,10 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     method : {"auto", "labels", "vad"}, default="auto"
         `Auto`, `ReplicaCalibrator` or `VAD`. ``"vad"`` uses no labels beyond training.
     cv : int, cross-validation generator, iterable or None, default=5
-        Folds in which training rows are scored by models that were not trained on them. These rows are the labeled
-        rows of the method. None uses no labels.
+        Cross-validation splits, used to obtain out-of-fold scores for the labeled rows. If None, no labels are used.
     n_replicas : int, default=3
-        Number of models, including the served one. ``(cv + 1) * n_replicas`` models are trained.
+        Number of models of a fold, including the counterpart of the served one. ``cv * n_replicas + 1`` models are
+        trained, and ``n_replicas`` without folds.
     replicas : {"bootstrap", "seeds"}, default="bootstrap"
         How replicas are trained, see `fit_replicas`. Seeds are enough for neural networks only.
     teacher : estimator, "auto" or None, default="auto"
@@ -283,7 +285,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     estimator_ : estimator
         The served model, trained on all rows.
     replicas_ : tuple of estimators
-        The other models trained on all rows.
+        The other models trained on all rows; there are some only without folds.
     map_ : ScoreMap
         The score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
     method_, reason_ : str
@@ -396,9 +398,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
                 fitted = calibrate_replicas(pool, rows, **options)[0].fitted()
             else:
                 lines = None
-                if rows is not None and done.served_pool is not None:
+                if rows is not None:
                     # A column of the pool holds scores of the models of all folds, whose errors average out.
-                    lines = lines_of(done.served_pool.evidence(clip).moments, replica_kind(kind))
+                    lines = lines_of(done.of_fold.evidence(clip).moments, replica_kind(kind))
                 fitted = fit_auto(pool, rows, lines=lines, **options).fitted()
         except UncurseError as error:
             if self.method == "labels":
@@ -449,7 +451,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
 
 
 class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
-    """Correct a regressor for the candidates that it ranks highest.
+    """Make predicted values accurate for the candidates that a regressor ranks highest.
 
     The map is a smooth curve of the targets by the scores of rows out of fold. If the pool differs from the training
     rows, replicas show which true score a score stands for there. Without labels the map is that of `VAD`. Around

@@ -49,11 +49,13 @@ _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
 class Auto(ReplicaMethod):
-    """Choose a method from the evidence and fit it.
+    """Correct scores for selection, choosing the method automatically.
 
-    Without labels this is VAD with curvature, its monotone shape if replicas show that one λ is not enough, or their
-    average. With labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the
-    label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not changed.
+    Use it if you have scores of a model and its replicas. With an estimator and its training data, use
+    `UncursedClassifierCV`. Without labels the method is VAD with curvature, its monotone shape if replicas show that
+    one λ is not enough, or their average. With labels it is the average of that map and `ReplicaCalibrator`, weighted
+    by the probability that the label-free map is right, given the labels. If the noise of the replicas is negligible,
+    scores are not changed.
 
     Parameters
     ----------
@@ -305,7 +307,7 @@ def _correction(estimate: LabelFree, top: TopShare) -> float:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What the labels say of the label-free map."""
+    """What the labels show about the label-free map."""
 
     weight: float  # of the map in an average with replica calibration
     rarer: float  # labels of the rarer class
