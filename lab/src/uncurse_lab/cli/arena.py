@@ -31,7 +31,7 @@ def arena(
 ) -> None:
     """Compare all methods in simulated settings.
 
-    The truth is known, so the error is that against the true probabilities, also relative to a map that is fitted to them.
+    The truth is known: errors are against the true probabilities, also relative to a map that is fitted to them.
 
     Example: uncurse-lab arena --world unequal-noise --method vanilla --method labels --replications 20
     """
