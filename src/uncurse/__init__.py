@@ -1,4 +1,4 @@
-"""Predictions that stay true after the winners are picked."""
+"""Predictions that stay true after you pick the winners."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

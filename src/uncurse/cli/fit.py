@@ -15,6 +15,7 @@ from . import options
 from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, working, write_document
 from .reading import column_names, input_file, is_evidence, label_options, log_spec, read_evidence
+from .show import formula
 
 if TYPE_CHECKING:
     from .._types import Float
@@ -46,8 +47,8 @@ def fit(
     labels_from: Annotated[
         Literal["winners", "elsewhere"] | None,
         typer.Option(
-            help="What selected the labeled rows. winners: the served score, from this pool. elsewhere: chance, or an "
-            "earlier model."
+            help="Who chose the labeled rows. winners: the served score, from this pool. elsewhere: an earlier "
+            "model, or chance."
         ),
     ] = None,
     method: Annotated[
@@ -71,7 +72,7 @@ def fit(
     missing: options.Missing = None,
     half_life: Annotated[
         float | None,
-        typer.Option(metavar="FILES", help="Files, from the oldest to the newest, after which a row counts half."),
+        typer.Option(metavar="FILES", help="Halve the weight of older files: files, oldest first, per halving."),
     ] = None,
     affine: Annotated[
         bool,
@@ -217,25 +218,26 @@ def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Map
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:
     from ..maps import Affine
     from ..methods.noise import replica_kind
-    from ..report.prose import fit_words
+    from ..report.prose import fit_words, remaining_error
+    from ..text import aligned
 
     score_map, record = fitted.map, fitted.record
     assert record is not None
-    rows = f"{pool.rows:,} pool rows"
+    rows = f"{pool.rows:,} candidates"
     rows += "" if record.top_k is None else f", of which {record.pool.rows:,} win their requests,"
     rows += "" if record.labeled is None else f" and {record.labeled.rows:,} labeled rows"
-    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *fit_words(fitted)]
+    lines = [f"method: {record.method}, from {rows} with scores {', '.join(pool.spec.scores)}", *fit_words(fitted)]
     if record.labels_from == "winners" and record.top_k is None and fitted.errors is not None:
         lines.append("intervals are of the top of the pool; to fit to the winners of requests, pass --request")
     if isinstance(score_map, Affine) and score_map.link == "logistic":
-        sign = "-" if score_map.intercept < 0 else "+"
-        formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
-        tail = ", where logit = ln(p / (1 - p))" if score_map.scale == "probability" else ""
-        lines.append(f"prediction = {formula}{tail}")
+        lines.append(formula(score_map))
     if pool.segments:
         slopes = [segment.lambda_ for segment in record.segments.values()]
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""
         lines.append(f"{len(pool.segments):,} segments with a map each{span}")
+    title, intervals, unseen = remaining_error(fitted)
+    if intervals:
+        lines += ["", title, *aligned([("top", "90% interval"), *intervals], left=0), *filter(None, [unseen]), ""]
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
     label = "--label LABEL" if labeled is None else label_options(labeled.spec)
     target = f"{out}; next: uncurse evaluate LOG --scores {score} {label}{selection} --map {out}"

@@ -66,7 +66,7 @@ def monitor(
         typer.Option(
             parser=options.share,
             metavar="SHARE",
-            help="Errors of the odds up to this share are accepted (default: that of the state, or 0%).",
+            help="Ignore errors smaller than this, such as 2% (default: that of the state, or 0%).",
         ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
@@ -74,11 +74,12 @@ def monitor(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Check whether a map still holds on new labeled rows: keep, watch or alarm.
+    """Check whether a map still holds: keep, watch or alarm.
 
     LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
-    may run every day: a valid map ever raises an alarm with probability 5% at most. The state keeps the tolerance, the
-    labels and the selection, so later days need not repeat them. Exit code 0 for keep and watch, 1 for alarm.
+    may run every day: if the map is right, the chance of ever raising a false alarm is at most 5%. The state keeps the
+    tolerance, the labels and the selection, so later days need not repeat them. Exit code 0 for keep and watch, 1 for
+    alarm.
 
     \b
     Examples:

@@ -253,7 +253,9 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
-    """Correct a binary classifier for the candidates that it ranks highest.
+    """Make predicted probabilities accurate for the candidates that a classifier ranks highest.
+
+    Use it if you have the training data. With scores of a model and its replicas, use `Auto`.
 
     Parameters
     ----------
@@ -263,8 +265,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     method : {"auto", "labels", "vad"}, default="auto"
         `Auto`, `ReplicaCalibrator` or `VAD`. ``"vad"`` uses no labels beyond training.
     cv : int, cross-validation generator, iterable or None, default=5
-        Folds in which training rows are scored by models that were not trained on them. These rows are the labeled
-        rows of the method. None uses no labels.
+        Cross-validation splits, used to obtain out-of-fold scores for the labeled rows. If None, no labels are used.
     n_replicas : int, default=3
         Number of models of a fold, including the counterpart of the served one. ``cv * n_replicas + 1`` models are
         trained, and ``n_replicas`` without folds.
@@ -450,7 +451,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
 
 
 class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
-    """Correct a regressor for the candidates that it ranks highest.
+    """Make predicted values accurate for the candidates that a regressor ranks highest.
 
     The map is a smooth curve of the targets by the scores of rows out of fold. If the pool differs from the training
     rows, replicas show which true score a score stands for there. Without labels the map is that of `VAD`. Around

@@ -49,11 +49,13 @@ _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
 class Auto(ReplicaMethod):
-    """Choose a method from the evidence and fit it.
+    """Correct scores for selection, choosing the method automatically.
 
-    Without labels this is VAD with curvature, its monotone shape if replicas show that one λ is not enough, or their
-    average. With labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the
-    label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not changed.
+    Use it if you have scores of a model and its replicas. With an estimator and its training data, use
+    `UncursedClassifierCV`. Without labels the method is VAD with curvature, its monotone shape if replicas show that
+    one λ is not enough, or their average. With labels it is the average of that map and `ReplicaCalibrator`, weighted
+    by the probability that the label-free map is right, given the labels. If the noise of the replicas is negligible,
+    scores are not changed.
 
     Parameters
     ----------
@@ -259,17 +261,18 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
     one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
     if isinstance(chosen, OneLambda):
-        score_map, record = curved, replace(record, reason=f"{one} describes the replicas")
+        score_map, record = curved, replace(record, reason=f"{one} fits the replicas")
     elif isinstance(chosen, Average):
         monotone = chosen.second
         assert isinstance(monotone, Monotone)
         score_map = average_maps(curved, on_scores(spec, monotone.map()), chosen.weight, model.table, spec.logit_offset)
         percent = 100 * chosen.weight
-        reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and monotone "
+        reason = "the replicas do not settle which correction fits better: vad with curvature has a weight of "
+        reason += f"{percent:.0f}% and monotone "
         record = replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%")
     else:
         score_map = on_scores(spec, chosen.map())
-        reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
+        reason = f"{one} does not fit all rows: noise differs from row to row, or scores have heavy tails"
         record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
     if pool.segments:
         segments = by_segment(
@@ -304,7 +307,7 @@ def _correction(estimate: LabelFree, top: TopShare) -> float:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What the labels say of the label-free map."""
+    """What the labels show about the label-free map."""
 
     weight: float  # of the map in an average with replica calibration
     rarer: float  # labels of the rarer class

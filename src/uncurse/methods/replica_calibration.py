@@ -85,7 +85,9 @@ class ReplicaMethod(Method):
 
 
 class ReplicaCalibrator(ReplicaMethod):
-    """Calibrate all replicas on labeled rows, and regress the result on the served score over the pool.
+    """Correct scores using labels, after the noise that replicas show is taken off.
+
+    The denoised scores are calibrated on the labeled rows. The result is expressed as a function of the served score.
 
     Parameters
     ----------
