@@ -36,7 +36,7 @@ _SHAPES: tuple[tuple[float, Callable[[Array], Array]], ...] = (
     (0.10, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), (1 + z * z / 3) ** -2)),
 )
 _GROWTH = (0, 1, 2)  # the width in a group with standard error u is τ (u / reference)^γ
-_EQUAL = 0.3  # prior probability that all true values of a group are equal
+_EQUAL = 0.2  # prior probability that all true values of a group are equal
 _MARGIN = 4.0  # of the grid beyond the observed values, in standard errors; places of the prior have half of it
 _FARTHEST = 30.0  # a candidate that is more standard errors below the best one counts as this far
 _SEEN = 200  # groups that choose the priors that are worth a look in all groups
