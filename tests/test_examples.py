@@ -170,3 +170,13 @@ def test_the_picture_is_drawn_from_the_tables(tmp_path):
     data.write_text(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     subprocess.run([sys.executable, EXAMPLES / "problem_picture.py", data, picture], check=True)
     assert picture.read_text().count("<polyline") == 3
+
+
+def test_13_winners_are_corrected(output):
+    text = output(13)
+    observed, corrected = percentages(text)
+    assert observed > 4
+    assert abs(corrected) < 1.5
+    held, expected, true = map(int, re.findall(r" (\d+)%", text)[-3:])
+    assert 84 <= held <= 96
+    assert abs(expected - true) < 8

@@ -291,7 +291,7 @@ def winner(
     >>> right = np.random.default_rng(0).random((200, 8)) < 0.7  # eight prompts that are equally good
     >>> best = winner(right)
     >>> best.observed, round(best.estimate, 3), best.interval(0.9)[0] < 0.7 < best.interval(0.9)[1]
-    (0.715, 0.688, True)
+    (0.715, 0.687, True)
     """
     direction = 1.0 if check_flag(higher_is_better, "higher_is_better") else -1.0
     if standard_error is None:
