@@ -21,9 +21,8 @@ error = np.sqrt(observed * (1 - observed) / visitors)
 winners = uncurse.winner(observed.ravel(), standard_error=error.ravel(), groups=np.repeat(np.arange(tests), 4))
 truth = np.array([rate.ravel()[best.index] for best in winners])
 before, after = (np.array([getattr(best, name) for best in winners]) for name in ("observed", "estimate"))
-print(
-    f"mean error of the winners: observed {(before / truth).mean() - 1:+.1%}, corrected {(after / truth).mean() - 1:+.1%}"
-)
+errors = [(values / truth).mean() - 1 for values in (before, after)]
+print(f"mean error of the winners: observed {errors[0]:+.1%}, corrected {errors[1]:+.1%}")
 
 # %%
 # Winners are above the diagonal before the correction, and around it afterwards.

@@ -50,9 +50,7 @@ class Scores:
             is_frame = isinstance(frame, nw.DataFrame)
             array = check_numbers(frame.to_numpy() if is_frame else scores, "scores").astype(np.float64)
             if array.ndim != 2:
-                raise UncurseError(
-                    f"scores has shape {array.shape}; pass items × candidates, or standard_error"
-                )
+                raise UncurseError(f"scores has shape {array.shape}; pass items × candidates, or standard_error")
             scores = Scores(array, frame.columns if is_frame else list(map(str, range(array.shape[1]))))
         self: Scores = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
         rows, count = self.values.shape
