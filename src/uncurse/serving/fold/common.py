@@ -26,7 +26,7 @@ ELSEWHERE = (
 )
 _CLOSE = 3e-4  # more than the rounding of a sum of a thousand trees in single precision, less than another model
 _CLEAR = (1e-30, 0.999)  # probabilities with enough digits in single precision, and next to 1
-_ROUNDING = 1e-7  # of a probability in single precision: runtimes compute it from a hyperbolic tangent
+_ROUNDING = 3e-7  # of a probability in single precision: runtimes compute it from a hyperbolic tangent
 _PROBES = 50
 _MAGNITUDES = (1e-6, 1e-3, 1.0, 100.0)
 
