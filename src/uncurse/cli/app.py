@@ -21,6 +21,7 @@ _GROUPS = {
     "Correct": ("collect", "fit", "apply"),
     "Check": ("evaluate", "show", "monitor", "refresh"),
     "Serve": ("fold", "verify", "export"),
+    "Winners": ("winner",),
 }
 
 
@@ -35,7 +36,7 @@ class _Grouped(typer.core.TyperGroup):
 app = typer.Typer(
     name="uncurse",
     cls=_Grouped,
-    help="Predictions that stay true after the winners are picked.",
+    help="Predictions that stay true after you pick the winners.",
     epilog="Start with: uncurse demo",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -65,10 +65,13 @@ Scores = Annotated[
 Served = Annotated[
     str | None, typer.Option("--scores", help="Column of the served score; of several, separated by commas, the first.")
 ]
-Scale = Annotated[Literal["logit", "probability", "value"] | None, typer.Option(help="Scale of the scores.")]
+Scale = Annotated[Literal["logit", "probability", "value"] | None, typer.Option(help="What the scores are.")]
 Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Trials = Annotated[
     str | None, typer.Option(help="Column of trials, such as impressions; labels are then counts, such as clicks.")
+]
+Teacher = Annotated[
+    str | None, typer.Option(help="Column of a teacher's scores, out of fold on labeled rows, on the same scale.")
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
@@ -82,7 +85,8 @@ Segment = Annotated[
     str | None, typer.Option(help="Column of segments (text or integers); each segment gets its own map.")
 ]
 Request = Annotated[
-    str | None, typer.Option(help="Column of requests, unique over all files; only the best rows of each are kept.")
+    str | None,
+    typer.Option(help="Column of request ids, unique over all files; only the best rows of each count."),
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[

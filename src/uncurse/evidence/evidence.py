@@ -39,6 +39,7 @@ class Evidence(Document):
     served: Histogram | None = None  # rows by served logit; None for regression, and without histograms
     replicas: Histogram | None = None  # rows by the logits of all replicas; None for a single score as well
     segments: Mapping[str, Evidence] = field(default_factory=dict)
+    teacher: Evidence | None = None  # of two columns, the served score and that of a teacher; None without a teacher
     sources: tuple[str, ...] = ()  # files that were read
     digests: tuple[str, ...] = ()  # of the content of each source
     as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
@@ -111,7 +112,7 @@ class Evidence(Document):
         """Return this evidence with its sums changed; `others` give further arguments."""
         parts: dict[str, Any] = {
             name: None if (part := getattr(self, name)) is None else change(part, *(getattr(o, name) for o in others))
-            for name in ("moments", "served", "replicas")
+            for name in ("moments", "served", "replicas", "teacher")
         }
         return replace(self, **parts)
 
@@ -144,12 +145,21 @@ class Evidence(Document):
             raise UncurseError(f"factor={factor!r} leaves a total weight of {weight:.1g}; start with new evidence")
         least = NEGLIGIBLE * self.weight
         segments = {name: part.decayed(factor) for name, part in self.segments.items() if part.weight > least}
-        return replace(scaled(self, factor, factor**2), segments=segments)
+        return replace(self.scaled(factor, factor**2), segments=segments)
 
+    def scaled(self, factor: float, of_squares: float) -> Evidence:
+        """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments.
 
-def scaled(evidence: Evidence, factor: float, of_squares: float) -> Evidence:
-    """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments."""
-    return replace(evidence._each(lambda part: part.scaled(factor, of_squares)), segments={})
+        Parameters
+        ----------
+        factor, of_squares : float
+            The factors.
+
+        Returns
+        -------
+        Evidence
+        """
+        return replace(self._each(lambda part: part.scaled(factor, of_squares)), segments={})
 
 
 def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:

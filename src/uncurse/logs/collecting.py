@@ -49,6 +49,7 @@ def collect(
     trials: str | None = None,
     weight: str | None = None,
     segment: str | None = None,
+    teacher: str | None = None,
     top_k: TopK | None = None,
     scale: str = "logit",
     link: str = "logistic",
@@ -71,6 +72,8 @@ def collect(
     trials : str, optional
         Column of the number of trials of each row, such as its impressions. The label is then the number of successes,
         such as its clicks, and the row counts as one row per trial.
+    teacher : str, optional
+        Column of the scores of a teacher, see `Auto.fit`, on the scale of the scores.
     top_k : TopK, optional
         Keep only the best rows of each request, by the served score; of equal scores the first.
     scale : {"logit", "probability", "value"}, default="logit"
@@ -98,7 +101,7 @@ def collect(
     3
     """
     columns = (scores,) if isinstance(scores, str) else tuple(scores) if isinstance(scores, Iterable) else scores
-    spec = LogSpec(columns, scale, label, weight, segment, top_k, link, negative_sampling_rate, trials)
+    spec = LogSpec(columns, scale, label, weight, segment, top_k, link, negative_sampling_rate, trials, teacher)
     return collect_spec(source, spec, missing=missing, progress=progress)
 
 

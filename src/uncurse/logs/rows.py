@@ -161,9 +161,9 @@ class Reader:
         return batch.with_columns(typed)
 
     def arrays(self, batch: pl.DataFrame) -> tuple[Float, NDArray[Any] | None, Array | None, Array | None]:
-        """Return scores (n, S), labels, weights and trials of a typed batch; the first value at fault is an error."""
+        """Return scores, labels, weights and trials of a typed batch; the first value at fault is an error."""
         spec = self.spec
-        columns = [_numbers(batch, name, spec) for name in spec.scores]
+        columns = [_numbers(batch, name, spec) for name in spec.columns]
         scores: Float = np.empty((len(batch), len(columns)), np.result_type(*columns))
         for i, column in enumerate(columns):
             scores[:, i] = column

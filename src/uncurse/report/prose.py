@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from .. import text
 
 if TYPE_CHECKING:
     from ..methods import Fitted, RefreshRecord
 
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # for which intervals are printed
-_Z = NormalDist().inv_cdf(0.975)
 # Characters that XML 1.0 does not allow.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -72,27 +72,14 @@ def short(name: str, limit: int = 22) -> str:
     return name if len(name) <= limit else f"{name[:head]}…{name[head + 1 - limit :]}"
 
 
-def interval(value: float, standard_error: float) -> tuple[float, float]:
-    """Return the 95% interval."""
-    return value - _Z * standard_error, value + _Z * standard_error
-
-
 def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
-    """Return an error and its interval, with as many decimals as the interval needs.
+    """Return an error and its interval as `uncurse.text.error_and_interval` does, with the minus sign of print.
 
-    The ends of the interval may be absent or infinite; an error is never below −100%.
-
-    >>> error_and_interval(0.123, 0.103, 0.143), error_and_interval(None, -1.0, None)
-    (('+12.3%', '+10.3% to +14.3%'), ('undefined', 'unknown'))
+    >>> error_and_interval(-0.123, -0.143, -0.103)
+    ('−12.3%', '−14.3% to −10.3%')
     """
-    low, high = -1.0 if low is None else low, math.inf if high is None else high
-    decimals = 2 if high - low < 0.004 else 1 if high - low < 0.4 else 0
-    ends = [percent(low, decimals)] if low > -1 else []
-    ends += [percent(high, decimals)] if high < math.inf else []
-    span = " to ".join(ends) or "unknown"
-    if len(ends) == 1:
-        span += " or more" if low > -1 else " or less"
-    return "undefined" if error is None or math.isnan(error) else percent(error, decimals), span
+    value, span = text.error_and_interval(error, low, high)
+    return value.replace("-", "−"), span.replace("-", "−")
 
 
 # ---------------------------------------------------------------------------- a fit
@@ -113,14 +100,14 @@ def fit_words(fitted: Fitted) -> list[str]:
     assert record is not None
     lines = [f"why: {record.reason}"] if record.reason else []
     if record.labeled is None:
-        lines.append("no labels: training rows that are scored out of fold are free labels (--labeled)")
+        lines.append("no labels were used; rows scored out of fold in training can serve as labels (--labeled)")
     if record.half_life is not None:
         data = {"pool": record.pool, "labeled": record.labeled}
         effective = [f"{one.effective_rows:,.0f} {name}" for name, one in data.items() if one and one.effective_rows]
         lines.append(f"rows count half after {record.half_life:g} files; rows in effect: {', '.join(effective)}")
     shrunk = record.method.startswith("vad") and record.shape == "straight"  # other maps do not shrink by one λ
     if shrunk and record.lambda_ is not None and record.standard_error is not None and record.center is not None:
-        shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
+        shrinkage = f"λ = {record.lambda_:.4f} (standard error {record.standard_error:.4f})"
         lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")
     if record.line_probability is not None:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")
@@ -130,24 +117,29 @@ def fit_words(fitted: Fitted) -> list[str]:
             rows = f"the top 10% to 100% of the {'labeled rows' if record.top_k is None else 'winners'}"
         differs = f"its mean predictions differ from the curve's by at most {100 * record.max_error:.2g}% on {rows}"
         lines.append(f"written as a straight line; {differs}, and by more on lower scores")
-    if intervals:
-        spans = [f"{share(alpha)}: {100 * low:+.1f}% to {100 * high:+.1f}%" for alpha, low, high in intervals]
-        of = "" if record.segment is None else " of the map of all rows, not of each segment's"
-        of = " of the curve, not of the straight line" if record.max_error else of
-        unseen = " (errors that all replicas share are not counted)" if record.labeled is None else ""
-        top = "this pool" if record.top_k is None else "the winners of requests"
-        lines.append(f"expected error on the top of {top}, 90% intervals{of}: {', '.join(spans)}{unseen}")
-        if record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
-            missing = "the labels or the replicas show more than this map corrects"
-            lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
-    elif record.no_interval:
+    if record.no_interval and not intervals:
         lines.append(f"no intervals: {record.no_interval}")
+    elif record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
+        missing = "the labels or the replicas show more than this map corrects"
+        lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
     if record.refreshes:
         last = record.refreshes[-1]
         times = "once" if last.number == 1 else f"{last.number:,} times, last"
         changes = [f"{part} {change}" for part, change, _ in refresh_parts(last)] if last.changed else []
         lines.append("; ".join([f"refreshed {times} with {last.rows:,} labeled rows: {last.reason}", *changes]))
     return lines
+
+
+def remaining_error(fitted: Fitted) -> tuple[str, list[tuple[str, str]], str]:
+    """Return a title, a row for each share with its interval, and what the intervals leave out."""
+    record = fitted.record
+    assert record is not None
+    of = "" if record.segment is None else " of the map of all rows, not of each segment's"
+    of = " of the curve, not of the straight line" if record.max_error else of
+    top = "this pool" if record.top_k is None else "the winners of requests"
+    rows = [(share(a), f"{100 * low:+.1f}% to {100 * high:+.1f}%") for a, low, high in intervals_of(fitted)]
+    unseen = "not included: errors that all replicas share; labels show these (--labeled, or uncurse evaluate)"
+    return f"expected remaining error{of}, top of {top}", rows, unseen if record.labeled is None else ""
 
 
 def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
@@ -177,6 +169,10 @@ def record_lines(fitted: Fitted) -> list[str]:
     )  # fmt: skip
     lines = [", ".join(f"{name} {getattr(record, name)}" for name in options if getattr(record, name))]
     lines += fit_words(fitted)
+    title, intervals, unseen = remaining_error(fitted)
+    if intervals:
+        spans = ", ".join(f"{top}: {span}" for top, span in intervals)
+        lines.append(f"{title}, 90% intervals: {spans}" + (f" ({unseen})" if unseen else ""))
     for role, data in (("pool", record.pool), ("labeled", record.labeled)):
         if data is not None:
             parts = [f"{role}: {data.rows:,} rows", *data.sources, f"columns {', '.join(data.columns)}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +61,8 @@ def calling_library(what: str, remedy: str = "save it again") -> Iterator[None]:
     except UncurseError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split("Stack trace")[0].split())[:160] or type(error).__name__
+        text = str(error).partition("Stack trace:")[0]  # of XGBoost, with paths of its authors
+        reason = " ".join(re.sub(r"^\[[\d:]+\] \S+: ", "", text).split())[:160] or type(error).__name__
         raise UncurseError(f"{what} ({reason}); {remedy}") from None
 
 
