@@ -141,11 +141,12 @@ def test_the_page_says_whether_the_interval_of_the_fit_held(methods):
 
 
 def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
-    counts, step = section(evaluation_page(methods), "outcomes").prose
+    page = evaluation_page(methods)
+    (counts,) = section(page, "outcomes").prose
     row = methods[0].evaluation.rows[-1]
     assert counts.startswith(f"On all rows, {row.observed:,.0f} positives were observed in 30,000 rows. Predicted: ")
     assert f"as served {row.predicted:,.0f}, " in counts
-    assert step.startswith("Next: ")
+    assert "`uncurse fold`" in page.next_step
 
 
 def test_segments_have_their_own_verdict_the_largest_first(methods):

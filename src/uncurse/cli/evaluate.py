@@ -71,7 +71,7 @@ def evaluate(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Measure calibration of the top-scored rows, with and without maps.
+    """Measure the error on the top-scored rows, with and without maps.
 
     The scale, the negative-sampling rate and the column of segments are taken from the maps if they are not given.
 

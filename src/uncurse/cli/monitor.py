@@ -66,7 +66,7 @@ def monitor(
         typer.Option(
             parser=options.share,
             metavar="SHARE",
-            help="Errors of the odds up to this share are accepted (default: that of the state, or 0%).",
+            help="Ignore errors smaller than this, such as 2% (default: that of the state, or 0%).",
         ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
@@ -74,11 +74,12 @@ def monitor(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Check whether a map still holds on new labeled rows: keep, watch or alarm.
+    """Check whether a map still holds: keep, watch or alarm.
 
     LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
-    may run every day: a valid map ever raises an alarm with probability 5% at most. The state keeps the tolerance, the
-    labels and the selection, so later days need not repeat them. Exit code 0 for keep and watch, 1 for alarm.
+    may run every day: if the map is right, the chance of ever raising a false alarm is at most 5%. The state keeps the
+    tolerance, the labels and the selection, so later days need not repeat them. Exit code 0 for keep and watch, 1 for
+    alarm.
 
     \b
     Examples:
@@ -123,8 +124,9 @@ def monitor(
                 monitor_page(verdict, os.path.basename(map_file), fitted, facts, step).to_html(report)
         if state is not None:  # last: until then the rows are not counted, and the command can run again
             verdict.state.save(state)
-    content = {"map": map_file, **verdict.to_dict(), "next": step}
-    emit(format, f"{_text(verdict, pool is not None)}\nnext: {step}", "verdict", content)
+    plain = step.replace("`", "")
+    content = {"map": map_file, **verdict.to_dict(), "next": plain}
+    emit(format, f"{_text(verdict, pool is not None)}\nnext: {plain}", "verdict", content)
     for path in (prometheus, report, state):
         if path is not None:
             note(f"written to {path}")
@@ -153,9 +155,9 @@ def _next_step(verdict: Verdict, map_file: str, log: list[str]) -> str:
     options = "" if spec is None or any(map(reading.is_evidence, log)) else f" {reading.label_options(spec)}"
     if verdict.decision == "alarm":
         since = (verdict.wrong_since or verdict.since_fit).name
-        return f"uncurse refresh {map_file} LOG{options} -o new.json, with the rows {since}"
+        return f"`uncurse refresh {map_file} LOG{options} -o new.json`, with the rows {since}"
     if verdict.decision == "watch":
-        return f"uncurse evaluate {shlex.join(log)}{options} --map {map_file} --report report.html"
+        return f"`uncurse evaluate {shlex.join(log)}{options} --map {map_file} --report report.html`"
     return "the same command with the next rows"
 
 

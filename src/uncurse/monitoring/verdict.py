@@ -119,7 +119,7 @@ def monitor(
 ) -> Verdict:
     """Compare new labeled rows with a map, and decide whether to keep it.
 
-    The test may be repeated every day: a valid map ever raises an alarm with probability 5% at most. Pass the state of
+    Repeat it every day: if the map is right, the chance of ever raising a false alarm is at most 5%. Pass the state of
     the last call, so that evidence adds up.
 
     Parameters
@@ -138,7 +138,7 @@ def monitor(
     day : str, optional
         ISO date or time of the rows; today (UTC) by default.
     tolerance : float, optional
-        Errors of the odds up to this share are accepted: 0.02 for 2%. By default that of the state, or 0.
+        Errors of the odds smaller than this are ignored: 0.02 for 2%. By default that of the state, or 0.
 
     Returns
     -------
@@ -253,7 +253,7 @@ def _decide(
     scores: ScoreChange | None,
     shrinkage: LambdaChange | None,
 ) -> tuple[str, str]:
-    """Return the decision and its reason; what the labels say comes first."""
+    """Return the decision and its reason; what the labels show comes first."""
     if alarm is not None:
         rows = since if wrong is None else wrong
         return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
