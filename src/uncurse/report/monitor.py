@@ -199,10 +199,9 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
         ]
         rows.append([day["name"], *counts, *errors, e_value_text(day["e-value"]), fixed(day["mean"], 3)])
     name, _, _, _, error, span, total, sequence, _, _ = rows[-1]
-    prose = (
-        f"The last day, {name}, has an error of {error} (95% interval {span}); all {_days_words(verdict.days)} "
-        f"together have {total} (95% confidence sequence {sequence}, which stays valid as days are added)."
-    )
+    prose = f"The last day, {name}, has an error of {error} (95% interval {span})"
+    if verdict.days > 1:
+        prose += f"; all {verdict.days:,} days together have {total} (95% confidence sequence {sequence})"
     caption = (
         "Calibration error by day: sum of predictions over number of positive labels, minus 1. Dots: each day with its "
         "own 95% interval; if the map is valid, one day in 20 misses zero by chance. Line and band: all days since the "
@@ -214,7 +213,7 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
         Figure("daily-calibration", partial(_error_figure, days, verdict.alarm), caption),
         Table("calibration by day", header, rows, folded=True),
     )
-    return Section("daily-error", "Calibration error by day", (prose,), blocks)
+    return Section("daily-error", "Calibration error by day", (f"{prose}.",), blocks)
 
 
 def _error_domain(days: Mapping[str, Any]) -> tuple[float, float]:
