@@ -43,6 +43,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.docstrings
+	$(BIN)/python -m tools.prose
+	$(BIN)/codespell *.md docs/*.md docs/[a-z]*/*.md src lab tests tools examples benchmarks
 
 theory: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto -m theory tests lab/tests

@@ -191,15 +191,15 @@ def table(found: dict[str, Array]) -> str:
     """Return a line for each policy from its errors, shape (seeds, windows, shares)."""
     width = max(map(len, found))
     shares = "".join(f"{100 * alpha:>7g}%" for alpha in SHARES)
-    lines = [f"{'':{width}}{shares}    mean ± seeds    × fitted once ± windows"]
+    lines = [f"{'':{width}}{shares}    mean (seeds)    × fitted once (windows)"]
     for name, each in found.items():
         by_share = 100 * np.sqrt(np.square(each).mean(axis=1)).mean(axis=0)
         means, once = [rms(seed) for seed in each], [rms(seed) for seed in found[ONCE]]
         spread = np.std(means, ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.nan
         ratio = np.mean([ratio_error(a, b) for a, b in zip(each, found[ONCE], strict=True)])
         lines.append(
-            f"{name:{width}}{''.join(f'{value:8.2f}' for value in by_share)}  {np.mean(means):6.2f} ± {spread:5.3f}"
-            f"    {np.mean(means) / np.mean(once):13.2f} ± {ratio:.2f}"
+            f"{name:{width}}{''.join(f'{value:8.2f}' for value in by_share)}  {np.mean(means):6.2f} ({spread:5.3f})"
+            f"    {np.mean(means) / np.mean(once):13.2f} ({ratio:.2f})"
         )
     return "\n".join(lines)
 

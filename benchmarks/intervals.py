@@ -71,9 +71,9 @@ def main() -> None:
         held = np.mean((low <= error) & (error <= high))
         spread = np.sqrt(held * (1 - held) / draws)
         width = np.median(high - low) / 2
-        mean = f"{error.mean():+.1%} ± {error.std(ddof=1) / np.sqrt(draws):.1%}"
+        mean = f"{error.mean():+.1%} ({error.std(ddof=1) / np.sqrt(draws):.1%})"
         rms = np.sqrt(np.mean(np.square(error)))
-        print(f"{name}: {held:.0%} ± {spread:.0%}, {width:.1%}, {mean}, {rms:.1%}", flush=True)
+        print(f"{name}: {held:.0%} ({spread:.0%}), {width:.1%}, {mean}, {rms:.1%}", flush=True)
 
 
 if __name__ == "__main__":

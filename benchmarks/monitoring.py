@@ -95,7 +95,7 @@ def simulate(repetitions: int, seed: int) -> None:
     for name, found in alarms(*year(rng, repetitions), boundary).items():
         shares = [float(found[:, :days].any(axis=1).mean()) for days in (30, DAYS)]
         errors = [math.sqrt(share * (1 - share) / repetitions) for share in shares]
-        cells = [f"{100 * share:5.1f}% ± {100 * e:.1f}%" for share, e in zip(shares, errors, strict=True)]
+        cells = [f"{100 * share:5.1f}% ({100 * e:.1f}%)" for share, e in zip(shares, errors, strict=True)]
         print(f"  {name:<34} {cells[0]}  {cells[1]}", flush=True)
     for error, start in ERRORS:
         when = f"from day {start} on" if start else "from the first day on"
@@ -112,7 +112,7 @@ def simulate(repetitions: int, seed: int) -> None:
             missed = 1 - len(known) / len(days)
             note = f"  not found in a year: {100 * missed:.1f}%" if missed else ""
             note += f"  ({len(days):,} without an earlier alarm)" if len(days) < repetitions else ""
-            cells = [f"{middle:6.0f} ± {middle_error:.1f}", f"{mean:6.2f} ± {mean_error:.2f}"]
+            cells = [f"{middle:6.0f} ({middle_error:.1f})", f"{mean:6.2f} ({mean_error:.2f})"]
             print(f"  {name:<34} {cells[0]}  {cells[1]}{note}", flush=True)
     print("\nalarms of uncurse monitor within a year, if the map is right on average and days vary together")
     for swing in (0.02, 0.05):
@@ -121,7 +121,7 @@ def simulate(repetitions: int, seed: int) -> None:
             share = float(monitor_alarms(observed, tolerance).any(axis=1).mean())
             error = math.sqrt(share * (1 - share) / repetitions)
             name = f"standard deviation {100 * swing:.0f}%, tolerance {100 * tolerance:.0f}%"
-            print(f"  {name:<36} {100 * share:5.1f}% ± {100 * error:.1f}%", flush=True)
+            print(f"  {name:<36} {100 * share:5.1f}% ({100 * error:.1f}%)", flush=True)
 
 
 # ---------------------------------------------------------------------------- time

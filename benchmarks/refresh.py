@@ -116,7 +116,7 @@ def _text(found: Array, draws: int) -> str:
 
     without = np.array([rms(np.delete(squares, i, axis=0)) for i in range(draws)])
     error = np.sqrt((draws - 1) / draws * np.square(without - without.mean()).sum())
-    return f"{rms(squares):.2f} ± {error:.2f}"
+    return f"{rms(squares):.2f} ({error:.2f})"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def main() -> None:
                 errors = np.array(parallel(delayed(draw)(seed, name, shift) for seed in range(draws)))
                 mean, rms = errors.mean(axis=0), np.sqrt(np.square(errors).mean(axis=0))
                 error = errors.std(axis=0, ddof=1) / np.sqrt(draws)
-                parts = [f"{m:+.1f}% ± {e:.1f}%" for m, e in zip(mean, error, strict=True)]
+                parts = [f"{m:+.1f}% ({e:.1f}%)" for m, e in zip(mean, error, strict=True)]
                 print(f"{name:36}{shift:6.1f}{parts[0]:>15}{rms[0]:6.1f}%{parts[1]:>19}{rms[1]:6.1f}%", flush=True)
 
 

@@ -75,7 +75,7 @@ def main() -> None:
             share = "" if held[0] is None else f"   90% interval held: {100 * np.mean([bool(h) for h in held]):.0f}%"
             mean, standard_error = errors.mean(), errors.std(ddof=1) / np.sqrt(draws)
             rms = np.sqrt(np.square(errors).mean())
-            print(f"  {name:28} {mean:+6.1f}% ± {standard_error:.1f}%   rms {rms:5.1f}%{share}", flush=True)
+            print(f"  {name:28} {mean:+6.1f}% ({standard_error:.1f}%)   rms {rms:5.1f}%{share}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Configuration of the documentation site: ``make docs`` builds it into docs/_build/html, without a network."""
+"""Configuration of the site: ``make docs`` builds it, without a network."""
 
 import sys
 import warnings
@@ -23,18 +23,31 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",
+    "sphinx_copybutton",
+    "sphinx_design",
     "llms",
 ]
-exclude_patterns = ["_build", "gallery/**/*.md", "**/sg_execution_times.rst"]
+# Commands.md, which is written below, includes logs.md.
+exclude_patterns = [
+    "_build",
+    "gallery/**/*.md",
+    "**/sg_execution_times.rst",
+    "reference/logs.md",
+]
 templates_path = ["_templates"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 nitpicky = True
-highlight_language = "none"  # a block without a language holds commands or output, not Python
+smartquotes = False  # options such as --top, and types in braces, are code
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+highlight_language = (
+    "none"  # a block without a language holds commands or output, not Python
+)
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-# Reference: one page for each public name, and one for each command. Both are written before anything is read.
+# The reference pages are written before anything is read.
 write_pages(HERE / "reference")
 autosummary_generate = True
 autosummary_imported_members = True
@@ -45,7 +58,7 @@ default_role = "literal"  # docstrings quote names with single backticks
 
 
 def format_warning(message, category, filename, lineno, line=None):
-    """Name the file of a warning in the output of an example without the folders of this machine."""
+    """Name the file of a warning without the folders of this machine."""
     return f"{Path(filename).name}:{lineno}: {category.__name__}: {message}\n"
 
 
@@ -54,7 +67,6 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/\d\d_",
-    "ignore_pattern": r"problem_picture\.py",
     "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("uncurse",),
@@ -67,11 +79,15 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "remove_config_comments": True,
     "image_srcset": ["2x"],
+    "reset_modules": ("matplotlib", "gallery_style.apply"),
+    "copyfile_regex": r"index\.rst",
     "matplotlib_animations": False,
 }
 
 html_theme = "pydata_sphinx_theme"
-html_title = "uncurse"
+html_title = "uncurse: predictions that stay true after selection"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
@@ -79,11 +95,21 @@ html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
 html_theme_options = {
+    "logo": {"text": "uncurse", "alt_text": "uncurse"},
     "navbar_align": "left",
-    "navbar_end": ["theme-switcher"],
-    "navbar_persistent": ["search-button"],  # the field has a name that differs from its text
+    "navbar_end": ["version", "theme-switcher", "navbar-icon-links"],
+    "icon_links": [
+        {
+            "name": "Source",
+            "url": "https://github.com/uncurse/uncurse",
+            "icon": "fa-brands fa-github",
+        },
+    ],
+    "navbar_persistent": [
+        "search-button"
+    ],  # the field has a name that differs from its text
     "collapse_navigation": True,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -96,7 +122,11 @@ html_theme_options = {
 
 def skip_member(app, what, name, member, skip, options):
     """Leave out what scikit-learn adds to every estimator."""
-    return True if name.endswith("_request") or name == "get_metadata_routing" else None
+    return (
+        True
+        if name.endswith("_request") or name == "get_metadata_routing"
+        else None
+    )
 
 
 def setup(app):

@@ -2,9 +2,10 @@
 The winner's curse and its correction, in fifteen lines
 =======================================================
 
-Two models are trained alike. Their scores are right on average, but noisy. The candidates with the best scores are
-selected: they were lucky, so they are over-predicted. What the two models disagree about is noise, and this is enough
-to correct the served one. No label is used for the correction; the labels here only show that it works.
+Two models are trained alike. Their scores are right on average, but noisy. We select the candidates with the best
+scores: part of what put them on top was luck, so their predictions are too high. Where the two models disagree, at
+least one of them is wrong. That is enough to correct the first one, without labels. The labels here only show that it
+works.
 """
 
 import matplotlib.pyplot as plt
@@ -14,19 +15,22 @@ import uncurse
 
 rng = np.random.default_rng(0)
 truth = rng.normal(-3, 0.8, 400_000)  # true log odds of a click
-scores = truth[:, None] + rng.normal(0, 0.4, (400_000, 2))  # of the served model, and of a second one
+scores = truth[:, None] + rng.normal(0, 0.4, (400_000, 2))  # of the served model, and of its replica
 clicks = rng.random(400_000) < 1 / (1 + np.exp(-truth))
 pool, served, clicks = scores[:200_000], scores[200_000:, 0], clicks[200_000:]
 
 vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(pool)
-predictions = {"as served": 1 / (1 + np.exp(-served)), "uncurse": vad.predict_proba(served)}
+predictions = {"as served": 1 / (1 + np.exp(-served)), "corrected": vad.predict_proba(served)}
 
-display = uncurse.SelectionErrorDisplay.from_predictions(clicks, predictions)
-display.ax_.set_title("Error of the predicted click rate of the selected candidates")
+display = uncurse.SelectionErrorDisplay.from_predictions(clicks, predictions, ax=plt.subplots()[1])
+before, after = (e.rows[0].calibration_error for e in display.evaluations.values())
+display.ax_.set_title(f"Top 1%: {before:+z.0%} → {after:+z.0%}")
 plt.show()
 
 # %%
-# The band is a 95% interval from the noise of the clicks. The method keeps a share λ of the difference of a score
-# from the mean: the share of the scores' variance that is not noise.
-print(f"λ = {vad.lambda_:.3f} ± {vad.standard_error_:.3f}")
-print(uncurse.evaluate(clicks, predictions["uncurse"], alphas=[0.01, 0.05]))
+# The title has the calibration error of the top 1%: predicted clicks divided by observed clicks, minus 1. The bands are
+# 95% intervals; their width is the noise of the clicks. The correction moves each score towards the mean, and keeps the
+# share λ of its distance.
+print(f"λ = {vad.lambda_:.3f}")
+for share, one in zip(("1%", "2%", "5%"), display.evaluations["corrected"].rows, strict=False):
+    print(f"top {share}: {one.calibration_error:+.1%}")

@@ -1,9 +1,9 @@
 """
-A pool with labels: let Auto choose
-===================================
+With labels: let Auto choose the method
+=======================================
 
 Labels show what replicas cannot: an error that all of them share. Here the models are too steep and too low, and their
-noise differs from row to row. The labeled rows are not like the pool: an earlier system selected them.
+noise differs from row to row. The labeled rows are not like the candidates: an earlier system selected them.
 """
 
 import matplotlib.pyplot as plt
@@ -27,13 +27,13 @@ clicks = rng.random(len(truth)) < logistic(truth)
 _, pool = scored(-2.6, 0.8, 200_000)
 
 # %%
-# ``Auto`` weighs the label-free map against ``ReplicaCalibrator``, which uses the labels, and says why.
+# ``Auto`` weighs the correction without labels against ``ReplicaCalibrator``, which uses them, and explains its choice.
 auto = uncurse.Auto(scale="logit", replicas="seeds")
 auto.fit(pool, labeled=(labeled, clicks), labels_from="elsewhere")
 print(auto)
 
 # %%
-# New candidates arrive. Here, and only here, the truth is known.
+# New candidates arrive. Only this simulation knows the truth.
 truth, fresh = scored(-2.6, 0.8, 200_000)
 served = fresh[:, 0]
 tandem = uncurse.VAD(scale="logit", replicas="seeds", calibrator="platt")
@@ -53,7 +53,7 @@ for alpha in alphas:
 for name, values in errors.items():
     print(f"{name:15}" + "".join(f"   top {alpha:.0%}: {e:+6.1f}%" for alpha, e in zip(alphas, values, strict=True)))
 low, high = auto.interval(0.05)
-print(f"\n90% interval for the error that remains on the top 5%: {100 * low:+.1f}% to {100 * high:+.1f}%")
+print(f"\n90% interval for the remaining error on the top 5%: {100 * low:+.1f}% to {100 * high:+.1f}%")
 
 # %%
 figure, ax = plt.subplots()
@@ -63,7 +63,6 @@ for i, alpha in enumerate(alphas):
 ax.axvline(0, color="gray", lw=1)
 ax.set(yticks=positions + 0.2, yticklabels=list(maps), xlabel="predicted / true − 1, %")
 ax.invert_yaxis()
-ax.set_title("Error of the predicted rate of the selected candidates")
+ax.set_title(f"Top 1%: {errors['as served'][0]:+z.0f}% → {errors['Auto'][0]:+z.0f}%")
 ax.legend()
-figure.tight_layout()
 plt.show()

@@ -1,9 +1,9 @@
 """
-A PyTorch network: two replicas trained side by side
-====================================================
+A PyTorch network: train two replicas side by side
+==================================================
 
-A second network shows the noise of the first. Both are trained in the same steps, with another seed and another order
-of rows each, so the second costs little on a GPU. This needs PyTorch: ``pip install '.[deep]'`` in a clone.
+A second network shows the noise of the first. Both are trained in the same steps, each with its own seed and order of
+rows, so the second costs little on a GPU. This needs PyTorch: ``pip install 'uncurse[deep]'``.
 """
 
 import matplotlib.pyplot as plt
@@ -48,12 +48,11 @@ for alpha in (0.02, 0.1):
     best = uncurse.top_share(served, alpha)
     before, after = logistic(served[best]).mean(), vad.predict_proba(served[best]).mean()
     true = truth[best].mean()
-    print(
-        f"top {alpha:.0%}: true {true:.3f}, as served {before / true - 1:+.1%}, after the map {after / true - 1:+.1%}"
-    )
+    print(f"top {alpha:.0%}: true {true:.3f}, as served {before / true - 1:+.1%}, corrected {after / true - 1:+.1%}")
 
 # %%
-predictions = {"as served": logistic(served), "after the map": vad.predict_proba(served)}
-display = uncurse.SelectionErrorDisplay.from_predictions(clicked, predictions)
-display.ax_.set_title("Error of the predicted clicks, with the noise of the clicks")
+predictions = {"as served": logistic(served), "corrected": vad.predict_proba(served)}
+figure, ax = plt.subplots()
+uncurse.SelectionErrorDisplay.from_predictions(clicked, predictions, ax=ax)
+ax.set_title(f"Top 10%: {before / true - 1:+z.0%} → {after / true - 1:+z.0%}")
 plt.show()

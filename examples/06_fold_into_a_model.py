@@ -1,9 +1,9 @@
 """
-Fold the map into a LightGBM model
-==================================
+Fold the correction into a LightGBM model
+=========================================
 
-A straight map is two numbers, and they fit into the leaves of the trees. The folded model is an ordinary LightGBM
-model with the same order and the same latency. Nothing is added to serving.
+A line is two numbers, and they fit into the leaves of the trees. The folded model is an ordinary LightGBM model with
+the same ranking and the same latency.
 """
 
 import lightgbm
@@ -26,7 +26,7 @@ x, _, clicks = rows(20_000)
 candidates, truth, _ = rows(50_000)
 
 # %%
-# Two more models are trained on bootstraps of the rows. What differs between them is noise.
+# Two more models are trained on bootstraps of the rows. Where they differ, it is noise.
 options = {"objective": "binary", "num_leaves": 63, "learning_rate": 0.1, "verbosity": -1, "num_threads": 1}
 
 
@@ -43,11 +43,11 @@ vad = uncurse.VAD(scale="logit", replicas="bootstrap").fit(pool)
 folded = uncurse.fold(vad.map_, served)
 
 # %%
-# The folded model predicts what the map makes of the scores of the served one, in the same order.
+# The folded model predicts what the map predicts from the scores of the served model, in the same order.
 before, after = served.predict(candidates), folded.predict(candidates)
 print(f"λ = {vad.lambda_:.3f}")
-print("the same order:", bool((np.diff(after[np.argsort(before)]) >= -1e-12).all()))
-print("largest difference to the map after the model:", np.abs(after - vad.predict_proba(pool[:, 0])).max())
+print("the same ranking:", bool((np.diff(after[np.argsort(before)]) >= -1e-12).all()))
+print("largest difference from the map applied to the scores:", np.abs(after - vad.predict_proba(pool[:, 0])).max())
 
 # %%
 figure, ax = plt.subplots()
@@ -60,8 +60,9 @@ for name, predicted in {"served model": before, "folded model": after}.items():
 ax.axhline(0, color="gray", lw=1)
 ax.set(xscale="log", xlabel="selected share, %", ylabel="predicted / true − 1, %")
 ax.set(xticks=[0.5, 1, 2, 5, 10, 20, 50], xticklabels=["0.5", "1", "2", "5", "10", "20", "50"])
-ax.set_title("Error of the predicted rate of the selected candidates")
+top = order[: len(order) // 50]
+first, second = (p[top].mean() / truth[top].mean() - 1 for p in (before, after))
+ax.set_title(f"Top 2%: {first:+z.0%} → {second:+z.0%}")
 ax.legend()
 plt.show()
-top = order[: len(order) // 50]
-print("top 2%: {:+.1%} before, {:+.1%} after".format(*(p[top].mean() / truth[top].mean() - 1 for p in (before, after))))
+print(f"top 2%: {first:+.1%} before, {second:+.1%} after")

@@ -2,9 +2,9 @@
 The best of each request, from a parquet log
 ============================================
 
-An auction keeps one candidate per request, not a share of all of them. The map is fitted on all candidates, and the
-error is measured on the winners. The map is right on them if the candidates of a request are independent draws. If they
-share a user, the map needs labels of winners too.
+An auction selects one candidate of each request, not a share of all of them. We fit the map to all candidates, and
+measure the error on the winners. The map is right on them if the candidates of a request are independent draws. If
+they share a user, the map also needs labels of winners.
 """
 
 import tempfile
@@ -50,7 +50,7 @@ vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(
     uncurse.collect(log, ["s0", "s1"], scale="logit")
 )
 ks = (1, 2, 3, 5, 10)
-errors = {"as served": [], "after the map": []}
+errors = {"as served": [], "corrected": []}
 for k in ks:
     selected = uncurse.collect(log, "s0", scale="logit", label="click", top_k=uncurse.TopK("request", k))
     for name, score_map in zip(errors, (None, vad.map_), strict=True):
@@ -65,9 +65,13 @@ for name, values in errors.items():
     ax.errorbar(range(len(ks)), [100 * float(e) for e in values], yerr=margin, marker="o", capsize=3, label=name)
 ax.axhline(0, color="gray", lw=1)
 ax.set(
-    xticks=range(len(ks)), xticklabels=ks, xlabel="candidates kept per request", ylabel="predicted / observed − 1, %"
+    xticks=range(len(ks)),
+    xticklabels=ks,
+    xlabel="candidates selected per request, 95% intervals",
+    ylabel="predicted / observed − 1, %",
 )
-ax.set_title("Error of the predicted clicks of the kept candidates, 95% intervals")
+before, after = (values[0] for values in errors.values())
+ax.set_title(f"Best of 30: {before:+z.0%} → {after:+z.0%}")
 ax.legend()
 plt.show()
 folder.cleanup()
@@ -75,9 +79,9 @@ folder.cleanup()
 # %%
 # Candidates that share a user
 # ----------------------------
-# Now the true logits of a request have a common part. At the same score, the winner of a weak request is luckier than
-# that of a strong one, and a map of all candidates does not know which one it sees: it is too high on the winners.
-# Labels of winners repair it.
+# Now the true logits of a request have a common part. At the same score, a winner among weak competitors owes more to
+# luck than a winner among strong ones. A map of all candidates cannot tell them apart, and is too high on the winners.
+# We refresh it with labels of winners.
 winner = uncurse.TopK("request", 1)
 pool = uncurse.collect(draw(0.6), ["s0", "s1"], scale="logit")
 vad = uncurse.VAD(scale="logit", replicas="seeds", curvature=True).fit(pool)
@@ -85,4 +89,4 @@ refreshed = uncurse.refresh(vad, uncurse.collect(draw(0.6), "s0", scale="logit",
 winners = uncurse.collect(draw(0.6), "s0", scale="logit", label="click", top_k=winner)
 for name, score_map in (("as served", None), ("map of all candidates", vad.map_), ("refreshed", refreshed.map)):
     error = evaluate_log(winners, score_map, [1.0]).rows[0].calibration_error
-    print(f"{name:22} {100 * float(error):+5.1f}% ± {100 * error.standard_error:.1f}%")
+    print(f"{name:22} {error:+.1%} (standard error {error.standard_error:.1%})")

@@ -3,8 +3,8 @@ A model trained on sampled negatives
 ====================================
 
 Clicks are rare, so a model is often trained on all clicks and a tenth of the other rows. Its scores are then too high
-by a factor in the odds. ``negative_sampling_rate`` removes the factor, and the map corrects for the selection. Both
-are in one map, which takes the scores as they are served.
+by a factor in the odds. ``negative_sampling_rate`` removes the factor, and the map corrects for the selection. One map
+does both; it takes the scores as they are served.
 """
 
 import matplotlib.pyplot as plt
@@ -36,13 +36,18 @@ predictions = {
     "corrected for the selection too": vad.predict_proba(served),
 }
 alphas = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
-for name, predicted in predictions.items():
-    error = uncurse.evaluate(clicks, predicted, alphas=[0.02]).rows[0].calibration_error
-    print(f"{name:32} top 2%: {100 * float(error):+7.1f}% ± {100 * error.standard_error:.1f}%")
+top2 = {
+    name: uncurse.evaluate(clicks, predicted, alphas=[0.02]).rows[0].calibration_error
+    for name, predicted in predictions.items()
+}
+for name, error in top2.items():
+    print(f"{name:32} top 2%: {error:+.1%} (standard error {error.standard_error:.1%})")
 
 # %%
 # The first error is far outside of this figure.
+before, _, after = top2.values()
 del predictions["as served"]
-display = uncurse.SelectionErrorDisplay.from_predictions(clicks, predictions, alphas=alphas)
-display.ax_.set_title("Error of the predicted clicks of the selected candidates")
+figure, ax = plt.subplots()
+uncurse.SelectionErrorDisplay.from_predictions(clicks, predictions, alphas=alphas, ax=ax)
+ax.set_title(f"Top 2%: {before:+z.0%} → {after:+z.0%}")
 plt.show()

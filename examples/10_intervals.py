@@ -1,10 +1,10 @@
 """
-What an interval promises
-=========================
+How to read an interval
+=======================
 
-``interval(alpha)`` states where the calibration error lies that remains on the top share. This example fits the same
-world again and again, with other rows and other labels, and compares each interval with the true error. Nine of ten
-90% intervals should hold it.
+``interval(alpha)`` estimates how much calibration error is left after the correction. This example fits the same
+correction to new rows and new labels again and again, and compares each interval with the true error. About nine of ten
+90% intervals should contain it.
 """
 
 import matplotlib.pyplot as plt
@@ -37,20 +37,21 @@ for seed in range(TIMES):
     found.append((error, *method.interval(ALPHA)))
 errors, low, high = 100 * np.array(found).T
 held = (low <= errors) & (errors <= high)
-print(f"{held.sum()} of {TIMES} intervals hold the true error")
+print(f"{held.sum()} of {TIMES} intervals contain the true error")
 
 # %%
 figure, ax = plt.subplots()
 for i in range(TIMES):
-    color = "C0" if held[i] else "C3"
+    color = "C1" if held[i] else "C0"
     ax.plot([i, i], [low[i], high[i]], lw=3, alpha=0.5, color=color, solid_capstyle="butt")
 ax.plot(range(TIMES), errors, "ko", ms=4, label="true error")
 ax.axhline(0, color="gray", lw=1)
 ax.set(xticks=[], xlabel="fit", ylabel="predicted / true − 1 on the top 5%, %")
-ax.set_title("90% intervals of twenty fits (red: the error is outside)")
+ax.set_title(f"{held.sum()} of {TIMES} contain the error")
 ax.legend()
 plt.show()
 
 # %%
-# An interval counts the noise of labels, replicas and pool. It does not know an error that appears after the fit, such
-# as a drift, nor a difference between labeled rows and pool that no replica shows: measure with recent labels.
+# An interval includes the noise of labels, replicas and candidates. It leaves out an error that appears after the fit,
+# such as a drift, and a difference between labeled rows and candidates that no replica shows. Measure with recent
+# labels.

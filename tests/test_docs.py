@@ -53,13 +53,22 @@ def test_few_blocks_are_left_out_and_each_says_why():
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
     text = re.sub(r"^(```+).*?^\1$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r"^\[[^]]+\]: (\S+)$", text, re.M)
+    for target in targets:
+        if found := re.match(
+            r"https://(?:github|raw.githubusercontent).com/uncurse/uncurse/(?:(?:blob|tree)/)?main/(.*)", target
+        ):
+            assert (ROOT / found[1]).exists(), target
         if "://" in target:
             continue
         path = (page.parent / target).resolve()
         example = ROOT / "examples" / f"{path.stem}.py"
         known = path.exists() or (path.parent.name == "gallery" and (path.name == "index.rst" or example.exists()))
         assert known or path.relative_to(ROOT / "docs").as_posix().startswith(WRITTEN), target
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
 
 
 @pytest.fixture

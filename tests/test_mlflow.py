@@ -242,4 +242,4 @@ def test_without_a_library_the_error_says_what_to_install(library, monkeypatch):
 def test_the_code_of_the_page_runs(capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     exec(compile(code, "docs/how-to/mlflow.md", "exec"), {})
-    assert "one λ = 0.799 describes the replicas" in capsys.readouterr().out
+    assert "one λ = 0.799 fits the replicas" in capsys.readouterr().out

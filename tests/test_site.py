@@ -50,7 +50,7 @@ def test_the_site_builds_without_warnings_and_works_offline(tmp_path):
     sync_api = pytest.importorskip("playwright.sync_api", reason="a browser opens the pages: pip install playwright")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=ARGUMENTS, timeout=120_000)
-        for name in ("index", "tutorials/ads-engineer", "gallery/index", "reference/api/names/uncurse.VAD"):
+        for name in ("index", "start/which-call", "gallery/index", "reference/api/names/uncurse.VAD"):
             assert visit(browser, site / f"{name}.html") == [], name
         browser.close()
 

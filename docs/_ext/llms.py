@@ -7,13 +7,14 @@ from typing import Any
 
 #: Sections, and the folder or the pages of each.
 SECTIONS = {
-    "Start": ("index",),
+    "Start": ("index", "start/"),
     "Tutorials": ("tutorials/",),
     "How-to guides": ("how-to/",),
     "Examples": ("gallery/",),
-    "Explanation": ("explanation/",),
+    "User guide": ("guide/",),
     "Reference": ("reference/",),
-    "Results": ("results/",),
+    "Evidence": ("results/",),
+    "Project": ("project/",),
 }
 HEAD = """# uncurse
 
@@ -23,7 +24,8 @@ HEAD = """# uncurse
 
 Rules that matter: column 0 is the served model. `scale` says what the scores are ("logit", "probability", "value").
 `replicas` says how the models are related ("seeds", "bootstrap", "ensemble", "snapshots"); the wrong one
-leaves half of the bias, or over-corrects. Measure with `uncurse.evaluate` on rows that were not used for the fit.
+leaves part of the error in place, or corrects too much. Measure with `uncurse.evaluate` on rows that were not in the
+fit.
 """
 
 

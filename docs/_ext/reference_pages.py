@@ -12,16 +12,47 @@ from typing import Any
 
 from tools.public_names import is_object, public_names
 
+#: Names of `uncurse` by purpose, with a guide for each; other names come last.
+PURPOSES = {
+    "Start here": ("UncursedClassifierCV", "UncursedRegressorCV", "Auto", "evaluate"),
+    "Methods": ("VAD", "ReplicaCalibrator", "calibrate", "information_variance"),
+    "Winners": ("winner", "Winner"),
+    "Logs": ("collect", "Evidence", "TopK"),
+    "Serve and monitor": ("load", "Fitted", "fold", "monitor", "Verdict", "MonitorState", "refresh"),
+    "Metrics and displays": (
+        "Evaluation", "calibration_error", "expected_calibration_error", "maximum_calibration_error",
+        "log_loss_reduction", "top_share", "top_k", "SelectionErrorDisplay", "SelectedReliabilityDisplay",
+    ),
+}  # fmt: skip
+#: Modules of the index, in the order in which users need them.
+MODULES = {
+    "Where most users start": ("uncurse",),
+    "Modules": tuple(
+        f"uncurse.{name}"
+        for name in ("estimators", "logs", "metrics", "report", "serving", "monitoring", "deep", "mlflow")
+    ),
+    "Building blocks": tuple(f"uncurse.{name}" for name in ("evidence", "maps", "methods", "calibration", "links")),
+}
+
+
+def sections_of(module: str, values: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the names of classes and functions of a module by section."""
+    objects = [name for name, value in values.items() if is_object(value)]
+    if module != "uncurse":
+        return {
+            "Classes": [name for name in objects if inspect.isclass(values[name])],
+            "Functions": [name for name in objects if not inspect.isclass(values[name])],
+        }
+    found = {title: [name for name in names if name in values] for title, names in PURPOSES.items()}
+    listed = {name for names in found.values() for name in names}
+    return {**found, "Building blocks": [name for name in objects if name not in listed]}
+
 
 def module_page(module: str, values: dict[str, Any]) -> str:
     """Return the page of a module: its docstring's first line, classes, functions and constants."""
     summary = (inspect.getdoc(importlib.import_module(module)) or "").split("\n\n")[0].replace("\n", " ")
     lines = [module, "=" * len(module), "", summary, "", f".. currentmodule:: {module}", ""]
-    kinds = {
-        "Classes": [name for name, value in values.items() if inspect.isclass(value)],
-        "Functions": [name for name, value in values.items() if inspect.isroutine(value)],
-    }
-    for title, names in kinds.items():
+    for title, names in sections_of(module, values).items():
         if names:
             lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: names", ""]
             lines += [f"   {name}" for name in names] + [""]
@@ -129,17 +160,22 @@ def write_pages(target: Path) -> None:
     names = public_names()
     for module, values in names.items():
         pages[f"api/{module}.rst"] = module_page(module, values)
-    listed = "\n".join(f"   {module}" for module in names)
-    pages["api/index.rst"] = (
-        "Python API\n==========\n\n"
-        "Every public name. Names of ``uncurse`` itself are the ones most users need; a name that several modules "
-        "export is listed once.\n\n"
-        f".. toctree::\n   :maxdepth: 2\n\n{listed}\n"
-    )
+    index = ["Python API", "==========", "", "A name that several modules export is listed once.", ""]
+    placed = {module for modules in MODULES.values() for module in modules}
+    groups = {title: [module for module in modules if module in names] for title, modules in MODULES.items()}
+    groups["More modules"] = [name for name in names if name not in placed and not name.startswith("uncurse_lab")]
+    groups["Research API"] = [name for name in names if name.startswith("uncurse_lab")]
+    for title, modules in groups.items():
+        if modules:
+            index += [title, "-" * len(title), ""]
+            if title == "Research API":
+                index += ["The API of ``uncurse-lab`` is **unstable**: it may change in any release.", ""]
+            index += [".. toctree::", "   :maxdepth: 2", "", *(f"   {module}" for module in modules), ""]
+    pages["api/index.rst"] = "\n".join(index)
     sections = "\n".join(command_page(name, command) for name, command in commands())
     pages["commands.md"] = (
-        "# Commands\n\nEvery command has `-h` and `--help`, which print the same text. Conventions that all commands "
-        "share are in [Logs and commands](logs.md).\n\n" + sections
+        "# Commands\n\nEvery command has `-h` and `--help`, which print the same text.\n\n"
+        "```{include} logs.md\n:start-line: 1\n```\n\n" + sections
     )
     for name, text in pages.items():
         path = target / name

@@ -65,7 +65,7 @@ def campaigns(folder: Path, labels: str) -> Iterator[tuple[str, ...]]:
         yield (
             str(name), f"{price:.1f}", f"{100 * won:.0f}%",
             *(cell(found, policy, "overcharge_share") for policy in policies),
-            f"{100 * removed:.1f}% ± {100 * error:.1f}",
+            f"{100 * removed:.1f}% ({100 * error:.1f})",
             *(cell(found, policy, figure) for figure in ("spend", "surplus") for policy in ("as served", "auto")),
         )  # fmt: skip
 

@@ -227,7 +227,8 @@ def test_a_method_that_does_not_apply_to_one_draw_is_named_in_every_output(littl
     with pytest.raises(UncurseError, match=r"no cell of 'sometimes' in 'small' .* 1 of 3 draws: the scores are odd"):
         found.cell("small", "sometimes", 0.1)
     line = "sometimes in small: 1 of 3 draws: the scores are odd"
-    for output in (str(found), render.markdown(found.parts()), render.page("", found.parts())):
+    assert any(line in sentence for sentence in found.page("").sections[0].prose)
+    for output in (str(found), render.markdown(found.parts())):
         assert line in output
     assert "sometimes in small" in json.loads(found.to_json())["left_out"]
 
@@ -358,19 +359,28 @@ def test_tables_have_the_best_first_and_mark_it(little):
     assert "half" in render.markdown(found.parts())
 
 
-def test_the_page_draws_every_world_and_takes_no_name_for_markup(registries):
+def test_the_page_draws_every_world_and_takes_no_name_for_markup(registries, tmp_path):
     hostile = "</script><script>alert(1)</script>"
     world(hostile, "<b>bold</b> & text")(small)
     method("<i>half</i>")(half)
     found = arena.run([hostile], ["vanilla", "<i>half</i>"], 2, processes=1)
-    page = render.page("The arena", found.parts(), f"uncurse-lab arena --world {hostile!r}")
+    found.page(f"uncurse-lab arena --world {hostile!r}").to_html(tmp_path / "arena.html")
+    page = (tmp_path / "arena.html").read_text()
     assert "<script" not in page
     assert "<i>half" not in page
     assert "<b>bold" not in page
     assert "&lt;i&gt;half&lt;/i&gt;" in page
     assert not re.search(r"src=|href=\"[^#]", page)
-    (drawn,) = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
-    ET.fromstring(drawn)
+    drawn = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+    assert len(drawn) == 2 * 2  # all worlds and this one, for desktops and phones
+    for svg in drawn:
+        ET.fromstring(svg)
+
+
+def test_the_page_leads_with_how_often_auto_is_near_the_oracle(little):
+    found = arena.run(["small"], ["vanilla", "auto"], 2, processes=1)
+    ratio = found.cell("small", "auto", 0.02).ratio
+    assert found.page("").headline.startswith("Auto is within 1.5 times" if ratio <= 1.5 else "3 methods in 1 settings")
 
 
 # ---------------------------------------------------------------------------- the command

@@ -394,12 +394,13 @@ def test_the_page_of_the_command_is_one_offline_file(run, tmp_path, monkeypatch)
     monkeypatch.setattr("uncurse_lab.auction.results.SENSITIVITY", {"candidates": (1, 5), "noise": (0.1, 0.2)})
     sizes = ("--quick", "--auctions", "2000", "--repetitions", "2", "--candidates", "10", "--value", "20")
     policies = ("--policy", "as served", "--policy", "multiplier")
-    run("auction", *sizes, *policies, "--sensitivity", "--days", "5", "--report", "a.html")
+    run("auction", *sizes, *policies, "--sensitivity", "--days", "5", "--report", "a.html", "--currency", "€")
     page = (tmp_path / "a.html").read_text()
-    assert "<p>As served, advertisers are charged" in page
+    assert ">As served, advertisers are charged" in page
+    assert "€ for 1,000 requests" in page
     for title in ("Overcharge by ads for each request", "Overcharge by noise of the log odds", "Closed loop"):
         assert f"<caption>{title}" in page
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 2 * 5  # for desktops and phones
     assert "<script" not in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "--sensitivity" in page

@@ -88,8 +88,8 @@ def test_the_table_follows_from_the_errors():
     errors, losses = (part for part in found.parts() if isinstance(part, render.TextTable))
     row = dict(zip(*errors.rows, strict=True))
     assert (row["plain"], row["isotonic"], row["uncursed"], row["floor"]) == ("50.0", "20.0", "22.4", "10.0")
-    assert row["÷ isotonic"] == row["÷ best"] == "1.12 ± 0.50"
-    assert row["bias ÷ isotonic"] == "0.50 ± 0.50"
+    assert row["÷ isotonic"] == row["÷ best"] == "1.12 (0.50)"
+    assert row["bias ÷ isotonic"] == "0.50 (0.50)"
     assert (row["held"], row["width"], row["time"]) == ("50%", "52.5", "3.00")
     assert losses.rows[1] == ["mlp", *["0.2500"] * 8]
     assert "left out: logistic, shift none, split 0: one class" in render.text(found.parts())

@@ -408,7 +408,7 @@ def test_text_holds_every_cell_of_the_paper_within_120_columns(tables):
     for title in (*titles, "VAD's step"):
         assert title in text
     cell = tables.get("mce", 0.09, "Histogram Binning", "vad", 3)
-    assert f"{cell.mean:.4f}±{cell.within:.4f} [0.0296]".replace("0.", ".") in text
+    assert f"{cell.mean:.4f}({cell.within:.4f}) [0.0296]".replace("0.", ".") in text
 
 
 @pytest.mark.filterwarnings("ignore:(Scaling-Binning|labels|Auto)")

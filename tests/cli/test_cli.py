@@ -4,8 +4,10 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
+from tools.recording import draw, shown, words
 
 from uncurse.cli.app import run as run_command
 
@@ -23,6 +25,8 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, mo
     assert page == f"The page: {(tmp_path / 'uncurse-demo' / 'report.html').as_uri()}"
     assert 'map.json <span class="keep">helps</span>.' in (tmp_path / "uncurse-demo" / "report.html").read_text()
     assert run.stderr == "written to uncurse-demo/report.html\n"
+    recorded = words((Path(__file__).parents[2] / "docs" / "demo.svg").read_text())
+    assert recorded == words(draw(shown(said))), "record the demo again: python -m tools.recording docs/demo.svg"
     # The commands it prints can be run again as they are.
     line = next(line for line in said.splitlines() if line.startswith("$ uncurse fit"))
     monkeypatch.setattr(sys, "argv", line.split()[1:])

@@ -188,7 +188,7 @@ def test_the_folds_share_a_large_pool_and_the_served_model_scores_a_sample_of_it
     done = UncursedClassifierCV(GaussianNB(), cv=4, n_replicas=2, random_state=0).cross_fit(X, Y, pool=pool)
     assert done.pool.scores.shape == (40_001, 2)
     assert done.pool.repeats == 1
-    assert done.served_pool.scores.shape == (20_001, 2)
+    assert done.served_pool.scores.shape == (20_001, 1)
 
 
 def test_the_record_counts_each_row_once():
@@ -261,7 +261,7 @@ def test_sparse_rows_and_names_of_classes_give_the_same_predictions():
     assert np.abs(clf.predict_proba(pool) - expected).mean() < 0.01  # other bootstraps
     assert clf.classes_.tolist() == ["no", "yes"]
     np.testing.assert_array_equal(clf.predict(pool), names[(clf.predict_proba(pool)[:, 1] > 0.5).astype(int)])
-    np.testing.assert_allclose(dense.predict_proba(POOL), expected, rtol=1e-4)
+    np.testing.assert_allclose(dense.predict_proba(POOL), expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

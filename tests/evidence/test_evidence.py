@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from uncurse import Evidence, TopK, UncurseError
 from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays, merged
-from uncurse.evidence.evidence import scaled
 from uncurse.links import logistic
 
 SPEC = LogSpec(("s", "t"))
@@ -135,7 +134,7 @@ def test_sources_are_joined_and_a_repeated_source_raises_a_warning():
 @pytest.mark.parametrize("size", [1, 2])
 def test_repeated_rows_have_the_effective_number_of_different_rows(size):
     once, scores = collected(size=size, weights=False), arrays(300, size)[0]
-    twice = scaled(from_arrays(np.concatenate([scores, scores])), 1.0, 2.0)
+    twice = from_arrays(np.concatenate([scores, scores])).scaled(1.0, 2.0)
     assert twice.effective_rows == twice.served.effective_rows == pytest.approx(300)
     if size > 1:
         assert twice.replicas.table().effective_rows == pytest.approx(300)

@@ -23,6 +23,7 @@ OTHERS = {
     "link": "logistic",
     "negative_sampling_rate": None,
     "trials": None,
+    "teacher": "t",
 }
 
 

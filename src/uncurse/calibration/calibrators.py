@@ -55,10 +55,15 @@ def calibrate(
 ) -> ScoreMap:
     """Fit a calibrator to labeled scores.
 
+    Use it alone if you act on all predictions. ``VAD(calibrator=...)`` and ``uncurse fit --method vad --calibrator``
+    fit it first, and VAD corrects the bias that remains on the candidates. Maps increase strictly and never predict 0
+    or 1.
+
     Parameters
     ----------
     method : str
-        One of ``platt``, ``temperature``, ``beta``, ``histogram``, ``scaling-binning``, ``isotonic``, ``spline``.
+        ``platt`` is a line on the logit, ``temperature`` a slope, ``beta`` beta calibration, ``spline`` a curve;
+        ``isotonic``, ``histogram`` and ``scaling-binning`` (a Platt line in bins) are steps.
     scores, labels : array-like of shape (n,)
         Served scores on `scale`, and labels, 0 or 1.
     scale : {"logit", "probability"}, default="logit"
@@ -69,7 +74,8 @@ def calibrate(
     trials : array-like of shape (n,), optional
         Number of trials of each row. `labels` are then numbers of successes, and a row counts as one row per trial.
     **options
-        Options of the calibrator, such as ``n_bins=50`` or ``strict=False``.
+        ``n_bins=50``, ``strategy="quantile"`` or ``"uniform"``, and ``refine_top=``, the smallest share that will be
+        selected, for the calibrators with bins. ``strict=False``, for these and ``beta``: the textbook estimate.
 
     Returns
     -------

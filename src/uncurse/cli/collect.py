@@ -15,7 +15,7 @@ from .. import documents
 from ..errors import UncurseError
 from ..validation import check_time
 from .app import app
-from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, TopK, Trials, Weight
+from .options import Label, Logs, Missing, NegativeRate, Request, Scale, Scores, Segment, Teacher, TopK, Trials, Weight
 from .output import Format, Quiet, check_outputs, emit, write_document
 from .reading import collect_logs, column_names, log_spec
 
@@ -48,6 +48,7 @@ def collect(
     ] = None,
     label: Label = None,
     trials: Trials = None,
+    teacher: Teacher = None,
     weight: Weight = None,
     segment: Segment = None,
     request: Request = None,
@@ -76,6 +77,7 @@ def collect(
     check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
     given: dict[str, Any] = {"scores": column_names(scores or ""), "scale": scale, "label": label, "trials": trials}
     given |= {"weight": weight, "segment": segment, "negative_sampling_rate": negative_sampling_rate}
+    given["teacher"] = teacher
     spec = log_spec({**given, "request": request, "top_k": top_k})
     evidence = replace(collect_logs(log, spec, missing=missing), as_of=time)
     added = evidence.rows
@@ -123,6 +125,8 @@ def _added(into: str, evidence: Evidence, half_life: float | None) -> Evidence:
     if not os.path.exists(into):
         return evidence
     existing, time = Evidence.load(into), evidence.as_of
+    if set(evidence.digests) & set(existing.digests):
+        raise UncurseError(f"{into} holds the rows of {', '.join(evidence.sources)} already; add each log once")
     if half_life is not None:
         if existing.as_of is None:
             raise UncurseError(

@@ -17,7 +17,7 @@ from .app import app, command
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(min=0, help="Another seed is another world.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulated data.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for its files.")] = Path("uncurse-demo"),
 ) -> None:
     """See the problem and its correction on simulated logs.
@@ -36,8 +36,8 @@ def demo(
     except OSError as error:
         raise UncurseError(f"cannot make the folder {out}: {error.strerror}") from None
     typer.echo(
-        f"A model scores {world.CANDIDATES:,} candidates, and the best are selected. The selected scores are too high\n"
-        "even if every score is unbiased: the best of many noisy scores are more often lucky than good.\n"
+        f"A model scores {world.CANDIDATES:,} candidates, and you act on the best ones. The predictions for these\n"
+        "come out too high, even if the model is right on average: part of what put them on top was luck.\n"
     )
     typer.echo(f"Training a model on {world.SHOWN:,} labeled rows, and two replicas on bootstraps of these rows …")
     pool, outcomes = world.write(*world.make(seed), out)
@@ -49,7 +49,20 @@ def demo(
     _run("collect", pool, "--scores", "s0,s1,s2", "--scale", "logit", "-o", evidence)
     _run("fit", evidence, "--replicas", "bootstrap", "-o", score_map)
     _run("apply", score_map, outcomes, "--scores", "s0", "-o", corrected)
-    _run("evaluate", outcomes, "--scores", "s0", "--label", "click", "--map", score_map, "--report", page)
+    _run(
+        "evaluate",
+        outcomes,
+        "--scores",
+        "s0",
+        "--label",
+        "click",
+        "--map",
+        score_map,
+        "--top",
+        "1%,2%,5%,10%",
+        "--report",
+        page,
+    )
     log = pl.read_parquet(corrected)
     found = world.outcomes(*(log[name].to_numpy() for name in ("s0", "prediction", "truth")))
     typer.echo("\nThe true rates of this simulation are known. Without the noise of outcomes:\n")

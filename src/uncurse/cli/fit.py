@@ -15,6 +15,7 @@ from . import options
 from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, working, write_document
 from .reading import column_names, input_file, is_evidence, label_options, log_spec, read_evidence
+from .show import formula
 
 if TYPE_CHECKING:
     from .._types import Float
@@ -46,8 +47,8 @@ def fit(
     labels_from: Annotated[
         Literal["winners", "elsewhere"] | None,
         typer.Option(
-            help="What selected the labeled rows. winners: the served score, from this pool. elsewhere: chance, or an "
-            "earlier model."
+            help="Who chose the labeled rows. winners: the served score, from this pool. elsewhere: an earlier "
+            "model, or chance."
         ),
     ] = None,
     method: Annotated[
@@ -58,6 +59,7 @@ def fit(
         Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
         typer.Option(help="With --method vad: fit this calibrator on the labeled log, then correct what remains."),
     ] = None,
+    teacher: options.Teacher = None,
     request: options.Request = None,
     top_k: options.TopK = None,
     value: Annotated[
@@ -70,7 +72,7 @@ def fit(
     missing: options.Missing = None,
     half_life: Annotated[
         float | None,
-        typer.Option(metavar="FILES", help="Files, from the oldest to the newest, after which a row counts half."),
+        typer.Option(metavar="FILES", help="Halve the weight of older files: files, oldest first, per halving."),
     ] = None,
     affine: Annotated[
         bool,
@@ -101,16 +103,18 @@ def fit(
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
     of_labels = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
+    of_labels["--teacher"] = teacher
     _check_options(method, labeled, of_labels)
     if half_life is not None and not 0 < half_life < math.inf:
         raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
     of_rows = {"weight": weight, "missing": missing}
     given: dict[str, Any] = {"scores": None if scores is None else column_names(scores), "scale": scale}
-    given |= {"segment": segment, "negative_sampling_rate": negative_sampling_rate}
+    given |= {"segment": segment, "negative_sampling_rate": negative_sampling_rate, "teacher": teacher}
     requests = None
     if request is not None:
         unused = {"--method": None if method == "auto" else method, "--segment": segment, "--weight": weight}
+        unused |= {"--teacher": teacher}
         for option, name in unused.items():
             if name is not None:
                 raise UncurseError(f"{option} {name} is not for --request; leave it out")
@@ -124,7 +128,7 @@ def fit(
     if labeled:
         known: dict[str, Any] = {}
         if labeled_log:
-            known = {name: getattr(spec, name) for name in ("scores", "scale", "negative_sampling_rate")}
+            known = {name: getattr(spec, name) for name in ("scores", "scale", "negative_sampling_rate", "teacher")}
             known |= {"segment": None if method == "vad" else spec.segment, "missing": missing}
         known |= {"label": label, "trials": trials, "weight": weight}
         rows = read_evidence(labeled, known, need_label=True, half_life=half_life)
@@ -171,7 +175,7 @@ def _read_requests(
         scores, codes, values = read_rows(
             [input_file(source) for source in pool],
             replace(spec, segment=request, weight=value),
-            missing=given["missing"] or "refuse",
+            missing=given["missing"] or "error",
             progress=advance,
         )
     evidence = replace(from_arrays(scores, spec=spec), sources=tuple(pool))
@@ -206,33 +210,34 @@ def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Map
     for option, value in needs.items():
         if value is not None and not labeled:
             raise UncurseError(f"{option} {value} needs --labeled, a log with labels, and --label, their column")
-    unused = "--labels-from" if method == "vad" else "--calibrator"
-    if about_labels[unused] is not None:
-        raise UncurseError(f"{unused} is not for --method {method}; leave it out")
+    for unused in ("--labels-from", "--teacher") if method == "vad" else ("--calibrator",):
+        if about_labels[unused] is not None:
+            raise UncurseError(f"{unused} is not for --method {method}; leave it out")
 
 
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:
     from ..maps import Affine
     from ..methods.noise import replica_kind
-    from ..report.prose import fit_words
+    from ..report.prose import fit_words, remaining_error
+    from ..text import aligned
 
     score_map, record = fitted.map, fitted.record
     assert record is not None
-    rows = f"{pool.rows:,} pool rows"
+    rows = f"{pool.rows:,} candidates"
     rows += "" if record.top_k is None else f", of which {record.pool.rows:,} win their requests,"
     rows += "" if record.labeled is None else f" and {record.labeled.rows:,} labeled rows"
-    lines = [f"{record.method}, from {rows} of {', '.join(pool.spec.scores)}", *fit_words(fitted)]
+    lines = [f"method: {record.method}, from {rows} with scores {', '.join(pool.spec.scores)}", *fit_words(fitted)]
     if record.labels_from == "winners" and record.top_k is None and fitted.errors is not None:
         lines.append("intervals are of the top of the pool; to fit to the winners of requests, pass --request")
     if isinstance(score_map, Affine) and score_map.link == "logistic":
-        sign = "-" if score_map.intercept < 0 else "+"
-        formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
-        tail = ", where logit = ln(p / (1 - p))" if score_map.scale == "probability" else ""
-        lines.append(f"prediction = {formula}{tail}")
+        lines.append(formula(score_map))
     if pool.segments:
         slopes = [segment.lambda_ for segment in record.segments.values()]
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""
         lines.append(f"{len(pool.segments):,} segments with a map each{span}")
+    title, intervals, unseen = remaining_error(fitted)
+    if intervals:
+        lines += ["", title, *aligned([("top", "90% interval"), *intervals], left=0), *filter(None, [unseen]), ""]
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
     label = "--label LABEL" if labeled is None else label_options(labeled.spec)
     target = f"{out}; next: uncurse evaluate LOG --scores {score} {label}{selection} --map {out}"

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+_MOST_SHARES = 10_000
+
 
 def share(text: str) -> float:
     """Return a share written as 0.1 or 10%; without a percent sign it is at most 1.
@@ -36,8 +38,11 @@ def shares(text: str) -> list[float]:
     for part in text.split(","):
         first, *rest = map(share, part.split(":"))
         last, step = rest or (first, 1.0)
-        if not (step > 0 and first <= last):
-            raise typer.BadParameter(f"{part!r} holds no shares; pass shares such as 2%,5%, or first:last:step")
+        if not (step > 0 and 0 <= (last - first) / step <= _MOST_SHARES):
+            raise typer.BadParameter(
+                f"{part!r} holds no shares, or too many; pass up to {_MOST_SHARES:,} shares such as 2%,5%, or "
+                "first:last:step"
+            )
         found += [round(first + i * step, 12) for i in range(int((last - first) / step + 1e-9) + 1)]
     return found
 
@@ -60,20 +65,28 @@ Scores = Annotated[
 Served = Annotated[
     str | None, typer.Option("--scores", help="Column of the served score; of several, separated by commas, the first.")
 ]
-Scale = Annotated[Literal["logit", "probability", "value"] | None, typer.Option(help="Scale of the scores.")]
+Scale = Annotated[Literal["logit", "probability", "value"] | None, typer.Option(help="What the scores are.")]
 Label = Annotated[str | None, typer.Option(help="Column of 0/1 labels.")]
 Trials = Annotated[
     str | None, typer.Option(help="Column of trials, such as impressions; labels are then counts, such as clicks.")
 ]
+Teacher = Annotated[
+    str | None, typer.Option(help="Column of a teacher's scores, out of fold on labeled rows, on the same scale.")
+]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
-    Literal["refuse", "drop"] | None, typer.Option(help="What to do with rows without a value (default refuse).")
+    Literal["error", "drop", "null"] | None,
+    typer.Option(
+        help="What to do with missing values (default error). drop: leave out rows that lack any value. null: accept "
+        "missing scores, which get no prediction and are not counted."
+    ),
 ]
 Segment = Annotated[
     str | None, typer.Option(help="Column of segments (text or integers); each segment gets its own map.")
 ]
 Request = Annotated[
-    str | None, typer.Option(help="Column of requests, unique over all files; only the best rows of each are kept.")
+    str | None,
+    typer.Option(help="Column of request ids, unique over all files; only the best rows of each count."),
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[

@@ -32,9 +32,7 @@ def _set_quiet(quiet: bool) -> bool:
     return quiet
 
 
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_set_quiet, help="Print neither notes nor progress, only results.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_set_quiet, help="Print results only.")]
 _state = {"quiet": False}
 
 

@@ -40,9 +40,9 @@ def refresh(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Update a map by new labels, as far as they support it: its level, then its slope, then its curve.
+    """Adjust a map to new labels.
 
-    The previous map is the prior: with few labels, or if nothing has changed, the map hardly moves. Use rows that were
+    The fewer the labels, the smaller the change: of its level, then of its slope, then of its curve. Use rows that were
     selected and have labels since, and each row once.
 
     \b

@@ -14,25 +14,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
 
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, from_arrays
-from ..evidence.evidence import scaled
 from ..evidence.from_arrays import column_names
 from ..links import logit
 from ..methods.records import DataRecord
 from ..validation import effective_rows, warn_user
 from .replicas import ReplicaPlan, Replicas, Rows, run_jobs, take_rows
 
+Teacher = tuple[Any, Any, Any]  # a classifier, and the training rows and the pool as it takes them
 Folds = Sequence[tuple[Rows, Rows]]  # training and test rows of each
 Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, shape (n,)
 
 #: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
 CLIP = 1e-6
-_SCORED_ROWS = 20_000  # more scores of the pool have next to no effect on a map
+_SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
+_SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 
@@ -44,21 +45,26 @@ class Scored:
     weights: Array | None = None  # (n,), None if all are equal
     labels: Array | None = None  # (n,): 0 and 1, or the target of a regressor
     repeats: float = 1.0  # how often each row is scored
+    teacher: Array | None = None  # (n,): what the teacher predicts
 
     @classmethod
     def joined(cls, parts: Sequence[Scored], different: int) -> Scored:
         """Join the parts of folds, in which so many different rows occur."""
-        rows = ((part.scores, part.weights, part.labels) for part in parts)
+        rows = ((part.scores, part.weights, part.labels, part.teacher) for part in parts)
         columns: list[Any] = [None if own[0] is None else np.concatenate(own) for own in zip(*rows, strict=True)]
-        scores, weights, labels = columns
-        return cls(scores, weights, labels, len(scores) / different)
+        scores, weights, labels, teacher = columns
+        return cls(scores, weights, labels, len(scores) / different, teacher)
 
     def evidence(self, clip: float = 0.0) -> Evidence:
         """Return probabilities, clipped to [clip, 1 − clip], as evidence in which each different row counts once."""
-        spec = LogSpec(column_names(self.scores.shape[1]), "probability")
-        clipped = np.clip(self.scores, clip, 1 - clip) if clip else self.scores
-        evidence = from_arrays(clipped, self.labels, spec=spec, sample_weight=self.weights)
-        return scaled(evidence, 1.0, self.repeats)
+        spec, scores = LogSpec(column_names(self.scores.shape[1]), "probability"), self.scores
+        if clip:
+            scores = np.clip(scores, clip, 1 - clip)
+        if self.teacher is not None:
+            spec = replace(spec, teacher="teacher")
+            scores = np.column_stack([scores, np.clip(self.teacher, CLIP, 1 - CLIP)])
+        evidence = from_arrays(scores, self.labels, spec=spec, sample_weight=self.weights)
+        return evidence.scaled(1.0, self.repeats)
 
     def record(self) -> DataRecord:
         """Return the record of the rows, with each different row counted once."""
@@ -74,26 +80,36 @@ class Scored:
 class CrossFit:
     """Models that `cross_fit` has trained, and the scores that a map is fitted to."""
 
-    replicas: Replicas  # trained on all rows
+    replicas: Replicas  # trained on all rows; with folds the served model alone
     target: NDArray[Any]  # in the order of X
     link: str  # of the map; "log" for regressors that predict the exponential of a sum
-    #: The pool as the models of folds score it, fold by fold. Up to 20,000 rows, several folds score each row.
+    #: The pool as the models of folds score it, fold by fold. Several folds score each row of a small pool.
     #: Without a pool these are the rows of `labeled`; without folds, rows that `replicas` score.
     pool: Scored
+    of_fold: Scored  # the part of `pool` that the models of the first fold score
     labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
-    #: The pool, or a sample of it, as `replicas` score it; None if there is no pool but folds.
+    #: The pool, or a sample of it, as the served model scores it; None if there is no pool but folds.
     served_pool: Scored | None
     alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
 
 
 def cross_fit(
-    plan: ReplicaPlan, folds: Folds, pool: Any, labels: Array, *, predict: Predict, link: str, n_jobs: int | None
+    plan: ReplicaPlan,
+    folds: Folds,
+    pool: Any,
+    labels: Array,
+    *,
+    predict: Predict,
+    link: str,
+    n_jobs: int | None,
+    teacher: Teacher | None = None,
 ) -> CrossFit:
     """Train, score and align; without a pool the training rows are the pool.
 
     Labeled rows and pool are scored by the same models, so they differ by their rows alone. A pool and the training
-    rows of no folds are scored by `replicas` too. The link "log" becomes "identity" if a prediction is not positive.
+    rows of no folds are scored by the models of all rows too. The link "log" becomes "identity" if a prediction is not
+    positive.
     """
     count = 0
     if pool is not None:
@@ -101,11 +117,16 @@ def cross_fit(
         if not shape or not shape[0]:
             raise UncurseError(f"the pool has shape {shape}; pass a sample of the candidates as rows, or omit it")
         count = shape[0]
-    replicas, by_fold = train(plan, folds, pool, count, predict, n_jobs)
+    replicas, by_fold = train(plan, folds, pool, count, predict, n_jobs, teacher)
     tested = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
     different = len(np.unique(tested))
     labeled = [
-        Scored(scores[0], None if plan.weights is None else plan.weights[test], labels[test])
+        Scored(
+            scores[0][:, : plan.count],
+            None if plan.weights is None else plan.weights[test],
+            labels[test],
+            teacher=None if teacher is None else scores[0][:, -1],
+        )
         for (_, test), scores in zip(folds, by_fold, strict=True)
     ]
     served = None
@@ -113,10 +134,13 @@ def cross_fit(
         parts = [replace(part, labels=None) for part in labeled]
     else:
         rows, weights = (plan.X, plan.weights) if pool is None else (pool, None)
-        sample = np.arange(0, count, max(1, count // _SCORED_ROWS)) if folds else None
+        sample = np.arange(0, count, max(1, count // _SERVED_ROWS)) if folds else None
         columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
         served = Scored(np.column_stack(columns), weights)
-        parts = [Scored(scores[1]) for scores in by_fold] if folds else [served]
+        parts = [
+            Scored(scores[1][:, : plan.count], teacher=None if teacher is None else scores[1][:, -1])
+            for scores in by_fold
+        ] or [served]
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
@@ -131,22 +155,29 @@ def cross_fit(
         labeled=Scored.joined(labeled, different) if folds else None,
         served_pool=served,
         alignment=alignment,
+        of_fold=parts[0],
         constant=_all_constant([part.scores for part in parts]),
     )
 
 
 def train(
-    plan: ReplicaPlan, folds: Folds, pool: Any, count: int, predict: Predict, n_jobs: int | None
+    plan: ReplicaPlan,
+    folds: Folds,
+    pool: Any,
+    count: int,
+    predict: Predict,
+    n_jobs: int | None,
+    teacher: Teacher | None = None,
 ) -> tuple[Replicas, list[list[Array]]]:
     """Train all models in one pool of processes.
 
     Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool of `count` rows, of
-    its share of the pool. Models of folds are not kept.
+    its share of the pool; those of a teacher are in a last column. Models of folds are not kept.
 
-    Every fold scores a small pool, so that differences between models average out. A large one is divided between
-    folds, which saves time.
+    Several folds score each row of a small pool, so that differences between models average out. A large one is divided
+    between folds, which saves time. Replicas are trained on all rows only if there are no folds.
     """
-    jobs, times = plan.jobs(), max(1, _SCORED_ROWS // max(count, 1))
+    jobs, times = plan.jobs(alone=bool(folds)), max(1, _SCORED_ROWS // max(count, 1))
     first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
     for number, (rows, test) in enumerate(folds):
         share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
@@ -154,11 +185,20 @@ def train(
         if pool is not None:
             sources.append((pool, share))
         jobs += plan.jobs(rows, number + 1, partial(_score, predict, sources))
+        if teacher is not None:
+            model, taught, of_pool = teacher
+            weights = {} if plan.weights is None else {"sample_weight": plan.weights[rows]}
+            score = partial(_score, predict, [(taught, test), (of_pool, share)])
+            jobs.append((clone(model), taught, plan.y, rows, weights, score))
     done = run_jobs(jobs, n_jobs)
-    by_fold = [done[i : i + plan.count] for i in range(plan.count, len(done), plan.count)]
-    return plan.replicas(done[: plan.count]), [
-        [np.column_stack(column) for column in zip(*models, strict=True)] for models in by_fold
+    of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
+    by_fold = [
+        [np.column_stack(column) for column in zip(*done[i : i + width], strict=True)]
+        for i in range(of_all, len(done), width)
     ]
+    if plan.by_seeds and folds:
+        plan.check_seeds(*by_fold[0][0].T[:2])
+    return plan.replicas(done[:of_all]), by_fold
 
 
 def _score(predict: Predict, sources: list[tuple[Any, Rows | None]], model: Any) -> list[Array]:

@@ -180,12 +180,22 @@ class ReplicaPlan:
             unset = [name for name in self.seed_names if parameters[name] is None]
             self.template = _with_seeds(self.template, unset, self.seed, 0)
 
-    def jobs(self, rows: Rows | None = None, fold: int = 0, then: Callable[[Any], Any] | None = None) -> list[_Fit]:
-        """Return the fits of all models to some rows; with `then` a fit returns that of its model, not the model."""
+    def jobs(
+        self,
+        rows: Rows | None = None,
+        fold: int = 0,
+        then: Callable[[Any], Any] | None = None,
+        *,
+        alone: bool = False,
+    ) -> list[_Fit]:
+        """Return the fits of all models to some rows, or of the served one alone.
+
+        With `then` a fit returns that of its model, not the model.
+        """
         frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
         jobs = [self._job(self.estimator if frozen else _unfitted(self.template), rows, None, then)]
         at_most_once = self.weight_name is None and _splits_rows(self.template)
-        for s in range(1, self.count):
+        for s in range(1, 1 if alone else self.count):
             model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
             times = None
             if not self.by_seeds:
@@ -213,10 +223,17 @@ class ReplicaPlan:
     def replicas(self, models: list[Any]) -> Replicas:
         """Return the fitted models; raise UncurseError if seeds change nothing."""
         served, *others = models
-        if self.by_seeds and _predict_the_same(served, others[0], self.X, len(self.y)):
+        if self.by_seeds and others:
+            X = take_rows(self.X, np.linspace(0, len(self.y) - 1, min(len(self.y), _PROBE_ROWS)).astype(np.intp))
+            method = next(n for n in ("predict_proba", "decision_function", "predict") if hasattr(served, n))
+            self.check_seeds(*(np.asarray(getattr(model, method)(X), np.float64) for model in (served, others[0])))
+        return Replicas(served, tuple(others), self.kind)
+
+    def check_seeds(self, first: Array, second: Array) -> None:
+        """Raise UncurseError if predictions of two models differ by rounding only."""
+        if float((first - second).var(axis=0).sum()) <= _SAME * float(first.var(axis=0).sum()):
             name = type(self.template).__name__
             raise UncurseError(f"{name} does not depend on its random_state; use replicas='bootstrap'")
-        return Replicas(served, tuple(others), self.kind)
 
 
 class Bootstrap:
@@ -348,14 +365,6 @@ def _number_groups(groups: ArrayLike, rows: int, *, drawn: bool) -> Rows:
             raise UncurseError(problem)
         warn_user(problem)
     return numbers
-
-
-def _predict_the_same(first: Any, second: Any, X: Any, n: int) -> bool:
-    """Return whether two models differ by rounding only, on a sample of the training rows."""
-    X = take_rows(X, np.linspace(0, n - 1, min(n, _PROBE_ROWS)).astype(np.intp))
-    method = next(name for name in ("predict_proba", "decision_function", "predict") if hasattr(first, name))
-    a, b = (np.asarray(getattr(model, method)(X), np.float64) for model in (first, second))
-    return float((a - b).var(axis=0).sum()) <= _SAME * float(a.var(axis=0).sum())
 
 
 def _unfitted(estimator: Any) -> Any:

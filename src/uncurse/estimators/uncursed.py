@@ -38,17 +38,11 @@ from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, 
 from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
 from .outcome_curve import fit_outcomes, has_log_link
 from .replicas import ReplicaPlan, check_is_estimator
+from .teacher import default_teacher
 
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _NO_INTERVAL = "a regression without labels has none; compare predictions with outcomes by uncurse.calibration_error"
-_TREES_AND_LINEAR = (
-    "lightgbm",
-    "xgboost",
-    "catboost",
-    "sklearn.tree",
-    "sklearn.ensemble",
-    "sklearn.linear_model",
-)
+_TREES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble")
 
 
 class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
@@ -189,12 +183,23 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
         if pool is not None:
             _check_columns(base, _feature_names(X), pool, "pool")
         folds = make_folds(plan, self.cv) if method != "vad" or pool is None else []
-        if plan.by_seeds and (not folds or method == "vad") and _is_tree_or_linear(plan.template):
+        if (
+            plan.by_seeds
+            and (not folds or method == "vad")
+            and _is_from(plan.template, (*_TREES, "sklearn.linear_model"))
+        ):
             warn_user(
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        return cross_fit(plan, folds, pool, labels, predict=self._predictions, link=link, n_jobs=self.n_jobs)
+        teacher = self._teacher_of(plan, pool) if folds and pool is not None and method != "vad" else None
+        return cross_fit(
+            plan, folds, pool, labels, predict=self._predictions, link=link, n_jobs=self.n_jobs, teacher=teacher
+        )
+
+    def _teacher_of(self, plan: ReplicaPlan, pool: Any) -> tuple[Any, Any, Any] | None:
+        """Return the teacher, and the training rows and the pool as it takes them; regressors have none."""
+        return None
 
     def _result(self) -> Fitted:
         check_is_fitted(self)
@@ -248,7 +253,9 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
 
 
 class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
-    """Correct a binary classifier for the candidates that it ranks highest.
+    """Make predicted probabilities accurate for the candidates that a classifier ranks highest.
+
+    Use it if you have the training data. With scores of a model and its replicas, use `Auto`.
 
     Parameters
     ----------
@@ -258,12 +265,16 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     method : {"auto", "labels", "vad"}, default="auto"
         `Auto`, `ReplicaCalibrator` or `VAD`. ``"vad"`` uses no labels beyond training.
     cv : int, cross-validation generator, iterable or None, default=5
-        Folds in which training rows are scored by models that were not trained on them. These rows are the labeled
-        rows of the method. None uses no labels.
+        Cross-validation splits, used to obtain out-of-fold scores for the labeled rows. If None, no labels are used.
     n_replicas : int, default=3
-        Number of models, including the served one. ``(cv + 1) * n_replicas`` models are trained.
+        Number of models of a fold, including the counterpart of the served one. ``cv * n_replicas + 1`` models are
+        trained, and ``n_replicas`` without folds.
     replicas : {"bootstrap", "seeds"}, default="bootstrap"
         How replicas are trained, see `fit_replicas`. Seeds are enough for neural networks only.
+    teacher : estimator, "auto" or None, default="auto"
+        Classifier of another kind that is trained in the folds, and shows how the pool differs from the training rows
+        in what the base model misses. It is used only if its log loss is lower. ``"auto"`` trains a
+        `HistGradientBoostingClassifier` if there is a pool and the base model is not made of trees.
     n_jobs : int, default=None
         Number of models trained in parallel by joblib. ``joblib.parallel_config(verbose=10)`` reports progress.
     random_state : int, RandomState, Generator or None, default=None
@@ -274,7 +285,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     estimator_ : estimator
         The served model, trained on all rows.
     replicas_ : tuple of estimators
-        The other models trained on all rows.
+        The other models trained on all rows; there are some only without folds.
     map_ : ScoreMap
         The score map. It takes ``estimator_.predict_proba(X)[:, 1]``, the probability of ``classes_[1]``.
     method_, reason_ : str
@@ -307,9 +318,38 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     _methods = ("auto", "labels", "vad")
     _scale = "probability"
 
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "auto",
+        cv: Any = 5,
+        n_replicas: int = 3,
+        replicas: str = "bootstrap",
+        teacher: Any = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            estimator, method=method, cv=cv, n_replicas=n_replicas, replicas=replicas, n_jobs=n_jobs,
+            random_state=random_state,
+        )  # fmt: skip
+        self.teacher = teacher
+
     @staticmethod
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(np.asarray(model.predict_proba(X))[:, 1], np.float64)
+
+    def _teacher_of(self, plan: ReplicaPlan, pool: Any) -> tuple[Any, Any, Any] | None:
+        if self.teacher is None:
+            return None
+        if not isinstance(self.teacher, str):
+            check_is_estimator(self.teacher)
+            if not hasattr(self.teacher, "predict_proba"):
+                raise UncurseError(f"teacher={self.teacher!r} has no predict_proba; pass a classifier that has one")
+            return self.teacher, plan.X, pool
+        check_choice("teacher", self.teacher, ("auto",))
+        return None if _is_from(plan.template, _TREES) else default_teacher(plan.X, pool, plan.seed)
 
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if not hasattr(base, "predict_proba"):
@@ -358,9 +398,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
                 fitted = calibrate_replicas(pool, rows, **options)[0].fitted()
             else:
                 lines = None
-                if rows is not None and done.served_pool is not None:
+                if rows is not None:
                     # A column of the pool holds scores of the models of all folds, whose errors average out.
-                    lines = lines_of(done.served_pool.evidence(clip).moments, replica_kind(kind))
+                    lines = lines_of(done.of_fold.evidence(clip).moments, replica_kind(kind))
                 fitted = fit_auto(pool, rows, lines=lines, **options).fitted()
         except UncurseError as error:
             if self.method == "labels":
@@ -411,7 +451,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
 
 
 class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
-    """Correct a regressor for the candidates that it ranks highest.
+    """Make predicted values accurate for the candidates that a regressor ranks highest.
 
     The map is a smooth curve of the targets by the scores of rows out of fold. If the pool differs from the training
     rows, replicas show which true score a score stands for there. Without labels the map is that of `VAD`. Around
@@ -508,8 +548,8 @@ def _check_columns(model: Any, names: list[str] | None, X: Any, called: str) -> 
     )
 
 
-def _is_tree_or_linear(estimator: Any) -> bool:
-    """Return whether the noise of a model comes from its training rows rather than from its seed."""
+def _is_from(estimator: Any, modules: tuple[str, ...]) -> bool:
+    """Return whether a model, or the last step of a pipeline, comes from one of these modules."""
     while isinstance(estimator, Pipeline):
         estimator = estimator.steps[-1][1]
-    return any(part.__module__.startswith(_TREES_AND_LINEAR) for part in type(estimator).__mro__)
+    return any(part.__module__.startswith(modules) for part in type(estimator).__mro__)

@@ -39,7 +39,9 @@ class Evidence(Document):
     served: Histogram | None = None  # rows by served logit; None for regression, and without histograms
     replicas: Histogram | None = None  # rows by the logits of all replicas; None for a single score as well
     segments: Mapping[str, Evidence] = field(default_factory=dict)
+    teacher: Evidence | None = None  # of two columns, the served score and that of a teacher; None without a teacher
     sources: tuple[str, ...] = ()  # files that were read
+    digests: tuple[str, ...] = ()  # of the content of each source
     as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
 
     def __post_init__(self) -> None:
@@ -91,7 +93,9 @@ class Evidence(Document):
         if difference:
             raise UncurseError(f"cannot merge evidence: {difference}; collect both with the same options")
         repeated = sorted(set(self.sources) & set(other.sources))
-        if repeated:
+        if set(self.digests) & set(other.digests):
+            warn_user(f"both hold the rows of {', '.join(repeated or other.sources)}, which now count twice")
+        elif repeated and not (self.digests and other.digests):
             warn_user(f"{repeated[0]} is a source of both; if its rows are the same they count twice")
         return self._merged(other)
 
@@ -101,13 +105,14 @@ class Evidence(Document):
         for name in self.segments.keys() & other.segments.keys():
             segments[name] = self.segments[name]._merged(other.segments[name])
         as_of = max((time for time in (self.as_of, other.as_of) if time is not None), default=None)
-        return replace(joint, sources=self.sources + other.sources, as_of=as_of, segments=segments)
+        sources, digests = self.sources + other.sources, self.digests + other.digests
+        return replace(joint, sources=sources, digests=digests, as_of=as_of, segments=segments)
 
     def _each(self, change: Callable[..., Any], *others: Evidence) -> Evidence:
         """Return this evidence with its sums changed; `others` give further arguments."""
         parts: dict[str, Any] = {
             name: None if (part := getattr(self, name)) is None else change(part, *(getattr(o, name) for o in others))
-            for name in ("moments", "served", "replicas")
+            for name in ("moments", "served", "replicas", "teacher")
         }
         return replace(self, **parts)
 
@@ -140,12 +145,21 @@ class Evidence(Document):
             raise UncurseError(f"factor={factor!r} leaves a total weight of {weight:.1g}; start with new evidence")
         least = NEGLIGIBLE * self.weight
         segments = {name: part.decayed(factor) for name, part in self.segments.items() if part.weight > least}
-        return replace(scaled(self, factor, factor**2), segments=segments)
+        return replace(self.scaled(factor, factor**2), segments=segments)
 
+    def scaled(self, factor: float, of_squares: float) -> Evidence:
+        """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments.
 
-def scaled(evidence: Evidence, factor: float, of_squares: float) -> Evidence:
-    """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments."""
-    return replace(evidence._each(lambda part: part.scaled(factor, of_squares)), segments={})
+        Parameters
+        ----------
+        factor, of_squares : float
+            The factors.
+
+        Returns
+        -------
+        Evidence
+        """
+        return replace(self._each(lambda part: part.scaled(factor, of_squares)), segments={})
 
 
 def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidence:

@@ -35,7 +35,14 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
     """Return evidence without rows, for `add_rows`."""
     counted = histograms and spec.scale != "value"
     served, replicas = Histogram() if counted else None, Histogram() if counted and len(spec.scores) > 1 else None
-    return Evidence(spec, Moments(spec.link), served, replicas)
+    teacher = None if spec.teacher is None else empty_evidence(spec_of_teacher(spec), histograms)
+    return Evidence(spec, Moments(spec.link), served, replicas, teacher=teacher)
+
+
+def spec_of_teacher(spec: LogSpec) -> LogSpec:
+    """Return the description of two columns, the served score and that of the teacher."""
+    assert spec.teacher is not None
+    return replace(spec, scores=(spec.scores[0], spec.teacher), teacher=None, segment=None)
 
 
 def add_rows(
@@ -45,7 +52,10 @@ def add_rows(
     weights: Array | None,
     trials: Array | None = None,
 ) -> None:
-    """Add rows to evidence in place: scores (n, S), labels, weights and trials (n,)."""
+    """Add rows to evidence in place: scores in `spec.columns` (n, S), labels, weights and trials (n,)."""
+    if evidence.teacher is not None:
+        add_rows(evidence.teacher, scores[:, [0, -1]], labels, weights, trials)
+        scores = scores[:, :-1]
     spec, counts = evidence.spec, None
     if labels is not None and trials is not None:
         rows, labels, counts = split_trials(labels, trials)
@@ -112,8 +122,8 @@ def from_arrays(
     if not isinstance(spec, LogSpec | None):
         raise UncurseError(f"spec is a {type(spec).__name__}; pass a LogSpec")
     spec = LogSpec(column_names(array.shape[1])) if spec is None else spec
-    if len(spec.scores) != array.shape[1]:
-        raise UncurseError(f"there are {array.shape[1]} score columns, not {len(spec.scores)}; pass the same columns")
+    if len(spec.columns) != array.shape[1]:
+        raise UncurseError(f"there are {array.shape[1]} score columns, not {len(spec.columns)}; pass the same columns")
     spec = replace(
         spec,
         label=None if y is None else spec.label or "label",
@@ -171,6 +181,7 @@ def pool_evidence(
     segments: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     histograms: bool = True,
+    teacher: ArrayLike | None = None,
 ) -> Evidence:
     """Return the evidence of a pool that is passed as an array or as evidence.
 
@@ -188,15 +199,27 @@ def pool_evidence(
     if isinstance(labeled, Evidence) and len(labeled.spec.scores) == len(names):
         names = labeled.spec.scores
     spec = LogSpec(names, scale, link=link, negative_sampling_rate=negative_sampling_rate)
+    if teacher is not None:
+        array, spec = _with_teacher(array, teacher, "pool"), replace(spec, teacher="teacher")
     return from_arrays(array, spec=spec, segments=segments, sample_weight=sample_weight, histograms=histograms)
 
 
-def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
+def _with_teacher(scores: Float, teacher: ArrayLike, name: str) -> Float:
+    """Return scores with those of a teacher in a last column."""
+    column = check_numbers(teacher, "teacher")
+    if column.shape != scores.shape[:1]:
+        raise UncurseError(
+            f"the teacher's scores have shape {column.shape}, the {name} has {len(scores)} rows; pass one score a row"
+        )
+    return np.column_stack([scores, column])
+
+
+def labeled_evidence(labeled: Any, pool: Evidence, teacher: ArrayLike | None = None) -> Evidence:
     """Return the evidence of labeled rows that are passed as ``(scores, labels[, weights])`` or as evidence."""
     spec = pool.spec
     if isinstance(labeled, Evidence):
         evidence = labeled
-        names = ("scores", "scale", "link", "negative_sampling_rate")
+        names = ("scores", "scale", "link", "negative_sampling_rate", "teacher")
         _check_options(evidence, "labeled rows", **{name: getattr(spec, name) for name in names})
     else:
         if not isinstance(labeled, tuple | list) or len(labeled) not in (2, 3) or labeled[1] is None:
@@ -209,6 +232,8 @@ def labeled_evidence(labeled: Any, pool: Evidence) -> Evidence:
                 "of the pool, shape (m, S)"
             )
         own = replace(spec, label=None, weight=None, segment=None, trials=None)
+        if teacher is not None:
+            array = _with_teacher(array, teacher, "labeled sample")
         evidence = from_arrays(array, labels, spec=own, sample_weight=weights[0] if weights else None)
     if evidence.spec.label is None:
         raise UncurseError("the labeled evidence holds no labels; collect it with its label column")

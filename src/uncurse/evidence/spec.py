@@ -59,6 +59,7 @@ class LogSpec(PlainData):
     link: str = "logistic"  # of the moments
     negative_sampling_rate: float | None = None  # in training; its logarithm is added to every logit
     trials: str | None = None  # column of the number of trials of each row
+    teacher: str | None = None  # column of the scores of a teacher, on the scale of the scores
 
     def __post_init__(self) -> None:
         names = tuple(self.scores) if isinstance(self.scores, tuple | list) else (self.scores,)
@@ -67,7 +68,7 @@ class LogSpec(PlainData):
             raise UncurseError("no score column is named; name the served column first, then its replicas")
         for name in names:
             _check_name("scores", name)
-        for role in ("label", "weight", "segment", "trials"):
+        for role in ("label", "weight", "segment", "trials", "teacher"):
             if getattr(self, role) is not None:
                 _check_name(role, getattr(self, role))
         if self.trials is not None and self.label is None:
@@ -82,9 +83,14 @@ class LogSpec(PlainData):
         object.__setattr__(self, "negative_sampling_rate", rate)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of scores: those of the replicas, then that of the teacher."""
+        return self.scores if self.teacher is None else (*self.scores, self.teacher)
+
+    @property
     def numbers(self) -> tuple[str, ...]:
         """Columns that must hold numbers."""
-        return (*self.scores, *(name for name in (self.label, self.trials, self.weight) if name is not None))
+        return (*self.columns, *(name for name in (self.label, self.trials, self.weight) if name is not None))
 
     @property
     def logit_offset(self) -> float:

@@ -49,11 +49,13 @@ _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
 
 class Auto(ReplicaMethod):
-    """Choose a method from the evidence and fit it.
+    """Correct scores for selection, choosing the method automatically.
 
-    Without labels this is VAD with curvature, its monotone shape if replicas show that one λ is not enough, or their
-    average. With labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the
-    label-free map is right, given the labels. If the noise of the replicas is negligible, scores are not changed.
+    Use it if you have scores of a model and its replicas. With an estimator and its training data, use
+    `UncursedClassifierCV`. Without labels the method is VAD with curvature, its monotone shape if replicas show that
+    one λ is not enough, or their average. With labels it is the average of that map and `ReplicaCalibrator`, weighted
+    by the probability that the label-free map is right, given the labels. If the noise of the replicas is negligible,
+    scores are not changed.
 
     Parameters
     ----------
@@ -95,6 +97,7 @@ class Auto(ReplicaMethod):
         labels_from: str | None = None,
         segments: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        teacher: tuple[ArrayLike, ArrayLike] | None = None,
         request: ArrayLike | None = None,
         top_k: int = 1,
         value: ArrayLike | None = None,
@@ -113,6 +116,10 @@ class Auto(ReplicaMethod):
             Segment of each pool row.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
+        teacher : tuple (pool, labeled) of array-like of shape (n,) and (m,), optional
+            Scores of a teacher, a model of another kind such as boosted trees, for pool and labeled rows; the labeled
+            ones out of fold. They show how the pool differs in what the served model misses. They are used only if
+            their log loss is lower than that of the served score. Labels must be from elsewhere.
         request : array-like of shape (n,), optional
             Request of each pool row. The map is then fitted to the rows that win their requests, which need other
             corrections than the top share of all rows; intervals refer to the winners too. Pass all candidates.
@@ -129,9 +136,10 @@ class Auto(ReplicaMethod):
         origin = check_labels_from(labeled, labels_from)
         if request is None and (value is not None or top_k != 1):
             raise UncurseError("top_k and value select within requests; pass request, the request of each pool row")
-        if request is not None and (segments is not None or sample_weight is not None or isinstance(pool, Evidence)):
-            raise UncurseError("request needs the rows of the pool, without segments and weights; leave those out")
-        evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
+        others = (segments, sample_weight, teacher)
+        if request is not None and (any(one is not None for one in others) or isinstance(pool, Evidence)):
+            raise UncurseError("request needs the rows of the pool, without segments, weights and teacher")
+        evidence, rows = self._evidence(pool, labeled, segments, sample_weight, teacher)
         with one_blas_thread():
             if request is None:
                 solution = fit_auto(evidence, rows, replicas=self.replicas, labels_from=origin)
@@ -175,16 +183,19 @@ def fit_auto(
     problem = _problem_of_scores(fit.table)
     if fit.scaling != (1.0, 0.0):
         problem = "the labels show that the scores are far from log odds"
+    taught = "" if fit.teacher is None else f"; {fit.teacher.reason}"
     if problem:
-        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated"))
+        return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated{taught}"))
     base = _label_free(pool, TruthModel(fit.table, replicas), lines, labels=True)
     found = _compare_with_labels(base, fit)
+    if fit.teacher is not None:  # labels do not judge the map where the pool differs from them
+        found = replace(found, weight=found.weight * (1 - fit.teacher.weight))
     name, percent = base.record.method, 100 * found.weight
     described = "average of vad with curvature and monotone" if name == "average" else name
     # Scores that need no map get none: an average would only add the noise of the labels.
     if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
-        reason = f"{base.record.reason}; {support}"
+        reason = f"{base.record.reason}; {support}{taught}"
         return replace(
             base, record=replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
         )
@@ -192,11 +203,12 @@ def fit_auto(
         reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
         if found.cause:
             reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
-        return replace(solution, record=replace(record, reason=reason))
+        return replace(solution, record=replace(record, reason=reason + taught))
     score_map = average_maps(base.map, solution.map, found.weight, fit.table, pool.spec.logit_offset)
     reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and replica calibration "
     reason += f"{100 - percent:.0f}%"
     reason += f"; {found.cause}" if found.weight < 0.5 and found.cause else ""
+    reason += taught
     record = replace(record, method="average", reason=reason, lambda_=base.record.lambda_)
     return Solution(score_map, record, Average(base.estimate, fit, found.weight))
 
@@ -249,17 +261,18 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
     one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
     if isinstance(chosen, OneLambda):
-        score_map, record = curved, replace(record, reason=f"{one} describes the replicas")
+        score_map, record = curved, replace(record, reason=f"{one} fits the replicas")
     elif isinstance(chosen, Average):
         monotone = chosen.second
         assert isinstance(monotone, Monotone)
         score_map = average_maps(curved, on_scores(spec, monotone.map()), chosen.weight, model.table, spec.logit_offset)
         percent = 100 * chosen.weight
-        reason = f"{one} may describe the replicas: vad with curvature has a weight of {percent:.0f}% and monotone "
+        reason = "the replicas do not settle which correction fits better: vad with curvature has a weight of "
+        reason += f"{percent:.0f}% and monotone "
         record = replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%")
     else:
         score_map = on_scores(spec, chosen.map())
-        reason = f"noise differs from row to row, or scores have heavy tails: {one} does not describe the replicas"
+        reason = f"{one} does not fit all rows: noise differs from row to row, or scores have heavy tails"
         record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
     if pool.segments:
         segments = by_segment(
@@ -294,7 +307,7 @@ def _correction(estimate: LabelFree, top: TopShare) -> float:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What the labels say of the label-free map."""
+    """What the labels show about the label-free map."""
 
     weight: float  # of the map in an average with replica calibration
     rarer: float  # labels of the rarer class

@@ -1,4 +1,4 @@
-"""`refresh`: update a map by new labels, as far as they support it."""
+"""`refresh`: adjust a map to new labels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_INTERVAL = "the map was refreshed, and its intervals are those of the fit be
 
 
 def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Method, evidence: Evidence) -> Fitted:
-    """Update a map by new labels, as far as they support it.
+    """Adjust a map to new labels, and only as much as these justify.
 
     The log odds of the predictions get a new level, a new slope and a curve, each weighted by the probability that it
     has changed since the last refresh. With few labels, or if nothing has changed, the map hardly moves. What earlier

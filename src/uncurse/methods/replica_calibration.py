@@ -40,6 +40,7 @@ from .records import DataRecord, FitRecord
 from .remaining_error import TopShare, log_bayes_factor
 from .replica_check import check_replicas, describe_extremes
 from .shrinkage import shrink_towards
+from .teacher import Teacher, compare_by_teacher
 from .truth import TruthModel
 
 _MIN_SEGMENT_ROWS = 2_000  # a segment of this size gets its own distribution of true scores
@@ -60,9 +61,17 @@ class ReplicaMethod(Method):
         return f"{type(self).__name__}(scale={self.scale!r}, replicas={self.replicas!r})"
 
     def _evidence(
-        self, pool: Any, labeled: Any, segments: ArrayLike | None, sample_weight: ArrayLike | None
+        self,
+        pool: Any,
+        labeled: Any,
+        segments: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        teacher: tuple[ArrayLike, ArrayLike] | None,
     ) -> tuple[Evidence, Evidence | None]:
         """Return the evidence of pool and labeled rows."""
+        of_pool, of_labeled = (None, None) if teacher is None else teacher
+        if teacher is not None and not isinstance(labeled, tuple):
+            raise UncurseError("teacher needs labeled=(scores, labels); evidence holds the teacher's scores already")
         evidence = pool_evidence(
             pool,
             labeled,
@@ -70,12 +79,15 @@ class ReplicaMethod(Method):
             negative_sampling_rate=self.negative_sampling_rate,
             segments=segments,
             sample_weight=sample_weight,
+            teacher=of_pool,
         )
-        return evidence, None if labeled is None else labeled_evidence(labeled, evidence)
+        return evidence, None if labeled is None else labeled_evidence(labeled, evidence, of_labeled)
 
 
 class ReplicaCalibrator(ReplicaMethod):
-    """Calibrate all replicas on labeled rows, and regress the result on the served score over the pool.
+    """Correct scores using labels, after the noise that replicas show is taken off.
+
+    The denoised scores are calibrated on the labeled rows. The result is expressed as a function of the served score.
 
     Parameters
     ----------
@@ -121,6 +133,7 @@ class ReplicaCalibrator(ReplicaMethod):
         labels_from: str,
         segments: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        teacher: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> ReplicaCalibrator:
         """Fit to a sample of the candidate pool and to labeled rows.
 
@@ -138,6 +151,8 @@ class ReplicaCalibrator(ReplicaMethod):
             evidence with segments, the labels of a segment correct its level.
         sample_weight : array-like of shape (n,), optional
             Weights of pool rows; only their ratios matter.
+        teacher : tuple (pool, labeled) of array-like of shape (n,) and (m,), optional
+            Scores of a teacher for pool and labeled rows, see `Auto.fit`.
 
         Returns
         -------
@@ -145,7 +160,7 @@ class ReplicaCalibrator(ReplicaMethod):
             Itself. If fitting fails, the previous fit is kept.
         """
         origin = check_labels_from(labeled, labels_from)
-        evidence, rows = self._evidence(pool, labeled, segments, sample_weight)
+        evidence, rows = self._evidence(pool, labeled, segments, sample_weight, teacher)
         if rows is None or origin is None:
             raise UncurseError("labeled is missing; pass labeled=(scores, labels), or use VAD without labels")
         with one_blas_thread():
@@ -177,6 +192,7 @@ class ReplicaCalibration:
     direct: SmoothCurve | None
     shift: float
     segment_levels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    teacher: Teacher | None = None
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -189,7 +205,11 @@ class ReplicaCalibration:
             return np.asarray(self.projection(x))
         inside = np.clip(x, *self.direct.ends)
         moved = self.projection(x) + self._of_labels(inside) - self.before(inside)
-        return np.asarray(self.shift * moved + (1 - self.shift) * self._of_labels(x))
+        by_replicas = self.shift * moved + (1 - self.shift) * self._of_labels(x)
+        if self.teacher is None or not self.teacher.weight:
+            return np.asarray(by_replicas)
+        by_teacher = self.teacher.pool(x) + self._of_labels(inside) - self.teacher.labeled(inside)
+        return np.asarray((1 - self.teacher.weight) * by_replicas + self.teacher.weight * by_teacher)
 
     def _of_labels(self, x: Array) -> Array:
         """Return the log odds of the labels at rescaled logits."""
@@ -212,17 +232,16 @@ class ReplicaCalibration:
 
         It includes label noise, the move from labeled rows to pool, and the true rate among the selected rows.
         """
-        x = self.pool.table.served[top.cells]
-        denoised, variance = (values[top.cells] for values in self._posterior)
-        log_odds = self.log_odds(top.served)
-        by_score, by_replicas = logistic(log_odds), self._by_replicas[top.cells]
-        moved = 0.0
-        if self.before is None or self.direct is None:
-            by_label = top.squared_error(by_replicas, self.labels.features(denoised), self.labels.covariance)
+        variance, by_score, by_replicas = (
+            x[top.cells] for x in (self._posterior[1], self._by_score, self._by_replicas)
+        )
+        moved, of_labels, of_pool = 0.0, *(features[:, top.cells] for features in self._features)
+        if self.direct is None:
+            by_label = top.squared_error(by_replicas, of_labels, self.labels.covariance)
         else:
-            by_label = top.squared_error(by_score, self.direct.features(x), self.direct.covariance)
-            moved = self.shift * (top.log_mean(self.projection(x)) - top.log_mean(self.before(x)))
-        by_pool = top.squared_error(by_score, self.projection.features(x), self.projection.covariance)
+            by_label = top.squared_error(by_score, of_labels, self.direct.covariance)
+            moved = float(np.log(top.mean(by_score) / top.mean(self._without_move[top.cells])))
+        by_pool = top.squared_error(by_score, of_pool, self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
         return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(MOVE_ERROR * moved)))
 
@@ -232,6 +251,21 @@ class ReplicaCalibration:
             return 0.0, 1
         variance, freedom = self.pool.kind.level_variance(self.pool.table.levels - self.labeled.table.levels)
         return top.level_error(self.log_odds(top.served), variance), freedom
+
+    @cached_property
+    def _by_score(self) -> Array:
+        return np.asarray(logistic(self.log_odds(self.table.served)), np.float64)
+
+    @cached_property
+    def _without_move(self) -> Array:
+        return np.asarray(logistic(self._of_labels(self.pool.table.served)), np.float64)
+
+    @cached_property
+    def _features(self) -> tuple[Array, Array]:
+        """Features of the curve of the labels and of the projection."""
+        x = self.pool.table.served
+        of_labels = self.labels.features(self._posterior[0]) if self.direct is None else self.direct.features(x)
+        return of_labels, self.projection.features(x)
 
     @cached_property
     def _posterior(self) -> tuple[Array, Array]:
@@ -251,6 +285,11 @@ def calibrate_replicas(
     replicas were trained with it. Scores that are no log odds have no `ReplicaCalibration`.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
+    if pool.teacher is not None and (winners or not kind.served_is_a_column):
+        raise UncurseError(
+            f"a teacher is not for labels_from={labels_from!r} with replicas={replicas!r}; leave it out, or pass "
+            "labels_from='elsewhere' and a served score in column 0"
+        )
     # On grids of different widths, posteriors differ by several percent at the top although the rows are alike.
     level = max([part.replicas.level for part in (pool, labeled) if part.replicas is not None], default=0)
     table, rows = kind.table_of(pool, "pool", level), kind.table_of(labeled, "labeled rows", level)
@@ -302,7 +341,12 @@ def calibrate_replicas(
         before = _implied(of_labeled.table, labels(denoised))
         direct = _direct_curve(of_labeled.table, before, kind)
         shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
-    fit = ReplicaCalibration(table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift)
+    teacher = None if winners else compare_by_teacher(pool.teacher, labeled.teacher, scaling)
+    fit = ReplicaCalibration(
+        table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift, teacher=teacher
+    )
+    if teacher is not None:
+        reason = f"{reason}; {teacher.reason}" if reason else teacher.reason
     first = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
     score_map = on_scores(pool.spec, *first, fit.map())
     if pool.segments:

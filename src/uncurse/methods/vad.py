@@ -36,7 +36,7 @@ _SAMPLE = 1 << 15  # rows of an array from which the standard error of λ is est
 
 
 class VAD(Method):
-    """Correct served scores by the variance between replicas on the candidate pool.
+    """Correct scores without labels, by shrinking them according to how much replicas disagree.
 
     Parameters
     ----------

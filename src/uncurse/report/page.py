@@ -77,14 +77,14 @@ class BigNumber:
 
 @dataclass(frozen=True)
 class Page:
-    """A page, which `evaluation_page` and `monitor_page` return."""
+    """A page, which `evaluation_page`, `monitor_page` and `winner_page` return."""
 
     title: str
     headline: str  # the result in a sentence
     numbers: Sequence[BigNumber]
     sections: Sequence[Section]
     facts: Mapping[str, Sequence[str]]  # how it was made, in lines
-    terms: str  # "evaluation" or "monitor": terms that the page explains
+    terms: str  # "evaluation", "monitor" or "winner": terms that the page explains
     note: str = ""  # below the headline
     next_step: str = ""  # what to do; a command is between backticks
     emphasis: str = ""  # a word of the headline, in the color of the decision

@@ -100,7 +100,7 @@ def fit_words(fitted: Fitted) -> list[str]:
     assert record is not None
     lines = [f"why: {record.reason}"] if record.reason else []
     if record.labeled is None:
-        lines.append("no labels: training rows that are scored out of fold are free labels (--labeled)")
+        lines.append("no labels were used; rows scored out of fold in training can serve as labels (--labeled)")
     if record.half_life is not None:
         data = {"pool": record.pool, "labeled": record.labeled}
         effective = [f"{one.effective_rows:,.0f} {name}" for name, one in data.items() if one and one.effective_rows]
@@ -117,24 +117,29 @@ def fit_words(fitted: Fitted) -> list[str]:
             rows = f"the top 10% to 100% of the {'labeled rows' if record.top_k is None else 'winners'}"
         differs = f"its mean predictions differ from the curve's by at most {100 * record.max_error:.2g}% on {rows}"
         lines.append(f"written as a straight line; {differs}, and by more on lower scores")
-    if intervals:
-        spans = [f"{share(alpha)}: {100 * low:+.1f}% to {100 * high:+.1f}%" for alpha, low, high in intervals]
-        of = "" if record.segment is None else " of the map of all rows, not of each segment's"
-        of = " of the curve, not of the straight line" if record.max_error else of
-        unseen = " (errors that all replicas share are not counted)" if record.labeled is None else ""
-        top = "this pool" if record.top_k is None else "the winners of requests"
-        lines.append(f"expected error on the top of {top}, 90% intervals{of}: {', '.join(spans)}{unseen}")
-        if record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
-            missing = "the labels or the replicas show more than this map corrects"
-            lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
-    elif record.no_interval:
+    if record.no_interval and not intervals:
         lines.append(f"no intervals: {record.no_interval}")
+    elif record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
+        missing = "the labels or the replicas show more than this map corrects"
+        lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
     if record.refreshes:
         last = record.refreshes[-1]
         times = "once" if last.number == 1 else f"{last.number:,} times, last"
         changes = [f"{part} {change}" for part, change, _ in refresh_parts(last)] if last.changed else []
         lines.append("; ".join([f"refreshed {times} with {last.rows:,} labeled rows: {last.reason}", *changes]))
     return lines
+
+
+def remaining_error(fitted: Fitted) -> tuple[str, list[tuple[str, str]], str]:
+    """Return a title, a row for each share with its interval, and what the intervals leave out."""
+    record = fitted.record
+    assert record is not None
+    of = "" if record.segment is None else " of the map of all rows, not of each segment's"
+    of = " of the curve, not of the straight line" if record.max_error else of
+    top = "this pool" if record.top_k is None else "the winners of requests"
+    rows = [(share(a), f"{100 * low:+.1f}% to {100 * high:+.1f}%") for a, low, high in intervals_of(fitted)]
+    unseen = "not included: errors that all replicas share; labels show these (--labeled, or uncurse evaluate)"
+    return f"expected remaining error{of}, top of {top}", rows, unseen if record.labeled is None else ""
 
 
 def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
@@ -164,6 +169,10 @@ def record_lines(fitted: Fitted) -> list[str]:
     )  # fmt: skip
     lines = [", ".join(f"{name} {getattr(record, name)}" for name in options if getattr(record, name))]
     lines += fit_words(fitted)
+    title, intervals, unseen = remaining_error(fitted)
+    if intervals:
+        spans = ", ".join(f"{top}: {span}" for top, span in intervals)
+        lines.append(f"{title}, 90% intervals: {spans}" + (f" ({unseen})" if unseen else ""))
     for role, data in (("pool", record.pool), ("labeled", record.labeled)):
         if data is not None:
             parts = [f"{role}: {data.rows:,} rows", *data.sources, f"columns {', '.join(data.columns)}"]

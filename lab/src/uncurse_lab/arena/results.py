@@ -11,17 +11,20 @@ import numpy as np
 from uncurse import documents
 from uncurse._types import Array
 from uncurse.errors import UncurseError
+from uncurse.report.page import Figure, Page, Section
 from uncurse.report.prose import share
 from uncurse.version import __version__
 
-from ..render import Chart, Part, Table, TextTable, lines_chart, text
+from ..render import Part, Table, TextTable, heat_figure, lines_figure, text
 from .methods import BUILT_IN, MAIN, ORACLE
 
 _LOW, _HIGH = 0.01, 0.1  # ratios to the oracle and coverages are averaged over the shares between these
 _SUMMARY = 0.02
-_WIDE = 5  # as many α as 120 columns hold; the smallest are in the files
+_NEAR = 1.5  # times the error of the oracle
+_ORDER = {"vanilla": 0, "auto": 1, ORACLE: 3}  # of the columns of the chart; the others are between
+_WIDE = 4  # as many α as 120 columns hold; the smallest are in the files
 _HEAD = (
-    "{0.replications} replications, seed {0.seed}. A cell: bias ± standard error and rms, in percent, of Σf/Σp − 1 on "
+    "{0.replications} replications, seed {0.seed}. A cell: bias (standard error) and rms, in percent, of Σf/Σp − 1 on "
     "the top α, with true probabilities p. *: the least rms of methods that serve one model, significant or not. "
     "× oracle: rms over that of a smooth map fitted to the true probabilities of the pool, geometric mean from α = 1% "
     "to 10%; a parametric map of the right form can have a smaller error. 90% held: share of the errors there that lie "
@@ -99,17 +102,16 @@ class Arena:
         return text(self.parts(brief=True))
 
     def parts(self, brief: bool = False) -> Iterator[Part]:
-        """Yield a table and a chart for each world, then all worlds in one table; `brief` leaves out small α."""
+        """Yield a table for each world, then all worlds in one table; `brief` leaves out small α."""
         yield _HEAD.format(self)
         for world, about in self.worlds.items():
             yield TextTable(f"{world}: {about}", self.world_table(world, _WIDE if brief else None), gap=1)
-            yield self._chart(world)
         alpha = self._summary_alpha
         yield TextTable(f"rms in percent on the top {share(alpha)}", self.summary(), gap=1)
         yield from (f"left out: {name}: {why}" for name, why in self.left_out.items())
 
     def world_table(self, world: str, most: int | None = None) -> Table:
-        """Methods by how near they come to the oracle; bias ± se and rms at each α, or at the `most` largest."""
+        """Methods by how near they come to the oracle; bias (se) and rms at each α, or at the `most` largest."""
         rows = {name: [self.get(world, name, alpha) for alpha in self.alphas] for name in self.methods}
         rows = {name: cells for name, cells in rows.items() if any(cells)}
         alphas = [a for i, a in enumerate(self.alphas) if any(cells[i] for cells in rows.values())]
@@ -152,14 +154,46 @@ class Arena:
             names = [name for name in MAIN if name in self.methods]
         return [*(name for name in names if name != ORACLE), ORACLE]
 
-    def _chart(self, world: str) -> Chart:
+    def page(self, command: str) -> Page:
+        """Return the page: all worlds on one chart, then each world."""
+        alpha = self._summary_alpha
+        ratios = {name: [self._ratio(world, name) for world in self.worlds] for name in self._shown()}
+        near = sum(ratio <= _NEAR for ratio in ratios.get("auto", ()))
+        headline = f"{len(self.methods)} methods in {len(self.worlds)} settings with known truth."
+        if near:
+            headline = (
+                f"Auto is within {_NEAR:g} times of the best possible map in {near} of {len(self.worlds)} settings, on "
+                f"the top {share(alpha)}."
+            )
+        names = sorted(ratios, key=lambda name: _ORDER.get(name, 2))
+        caption = (
+            f"Rms error on the top {share(alpha)}, divided by that of the oracle, a map of the served score that "
+            "is fitted to the true probabilities. The darker, the worse; 1 is as good as any map can be."
+        )
+        heat = heat_figure("worlds", caption, list(self.worlds), names,
+                           [[ratios[name][i] for name in names] for i in range(len(self.worlds))])  # fmt: skip
+        table = TextTable(f"rms in percent on the top {share(alpha)}", self.summary())
+        left_out = [f"left out: {name}: {why}" for name, why in self.left_out.items()]
+        sections = [Section("summary", "Which method is best where", left_out, [heat, table.folded()])]
+        for i, (world, about) in enumerate(self.worlds.items()):
+            table = TextTable(f"{world}: bias (standard error) and rms, in percent", self.world_table(world))
+            sections.append(Section(f"world-{i}", world, [about], [self._figure(i, world), table.folded()]))
+        facts = {"Results": [_HEAD.format(self)], **({"Command": [command]} if command else {})}
+        return Page("Simulations with known truth", headline, (), sections, facts, terms="")
+
+    def _ratio(self, world: str, name: str) -> float:
+        cell = self.get(world, name, self._summary_alpha)
+        return float("nan") if cell is None or cell.ratio is None else cell.ratio
+
+    def _figure(self, number_: int, world: str) -> Figure:
         lines = {}
         for name in self._shown():
             cells = [cell for alpha in sorted(self.alphas) if (cell := self.get(world, name, alpha)) is not None]
             if cells:
                 lines[name] = [(100 * cell.alpha, max(100 * cell.rms, 0.01)) for cell in cells]
-        caption = f"{world}: root mean square error on the top α over {self.replications} replications."
-        return lines_chart(caption, lines, "share selected, α, %", "rms error, %", log_x=True, log_y=True)
+        caption = f"{world}: root mean square error on the top shares over {self.replications} replications."
+        axes = "share selected, %", "rms error, %"
+        return lines_figure(f"world-{number_}", caption, lines, *axes, log_x=True, log_y=True)
 
 
 def summarize(place: tuple[str, str, float], errors: Array, oracle: Array, covered: Array | None) -> ArenaCell:
@@ -195,5 +229,5 @@ def number(value: float, sign: str = "") -> str:
 def _cell(cell: ArenaCell | None, best: ArenaCell | None) -> str:
     if cell is None:
         return ""
-    bias = f"{number(100 * cell.bias, '+')}±{number(100 * cell.bias_error)}"
+    bias = f"{number(100 * cell.bias, '+')} ({number(100 * cell.bias_error)})"
     return f"{bias} {number(100 * cell.rms):>4}" + ("*" if cell == best else " ")

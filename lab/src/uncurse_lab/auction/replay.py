@@ -58,6 +58,7 @@ class Replay:
     market: Market  # its value of a click, kind of auction and shading
     clicks: int  # of all auctions of the log
     cost_per_click: float  # of the log, at its prices
+    currency: str = "units"
 
     def to_json(self) -> str:
         """Return one JSON document with a flat record for each policy."""
@@ -77,15 +78,16 @@ class Replay:
         served, market = self.accounts["as served"], self.market
         _, (low, high) = intervals_of(served, market.value)
         yield (
-            f"As served, advertisers would be charged {served.overcharge:,.0f} (95% interval {low:,.0f} to "
-            f"{high:,.0f}) more than the {served.clicks:,.0f} clicks are worth: {as_percent(served.error, 0)}."
+            f"As served, advertisers would be charged {served.overcharge:,.0f} {self.currency} (95% interval "
+            f"{low:,.0f} to {high:,.0f}) more than the {served.clicks:,.0f} clicks are worth: "
+            f"{as_percent(served.error, 0)}."
         )
         shading = "" if market.shading == 1 else f", bids shaded to {market.shading:g}"
         yield (
             f"{served.auctions:,.0f} logged auctions with {self.clicks:,} clicks, at a cost per click of "
             f"{self.cost_per_click:,.1f}. Replayed as {market.price}-price auctions, value of a click "
-            f"{market.value:,.4g}{shading}. Prices are for a thousand impressions; other amounts are totals in the "
-            "same currency."
+            f"{market.value:,.4g}{shading}. Prices are for a thousand impressions; other amounts are totals, in "
+            f"{self.currency}."
         )
         yield TextTable("", self.table())
         yield ["Caveats", *(f"- {line}" for line in CAVEATS)]
@@ -140,6 +142,7 @@ def replay(
     value: float | None = None,
     price: str = "second",
     shading: float = 1.0,
+    currency: str = "units",
 ) -> Replay:
     """Bid in the auctions of a log by each policy, and as served.
 
@@ -156,4 +159,4 @@ def replay(
         name: settle(market, log, np.asarray(policy(log.served), float))
         for name, policy in {"as served": as_served, **policies}.items()
     }
-    return Replay(accounts, market, clicks, cost_per_click)
+    return Replay(accounts, market, clicks, cost_per_click, currency)

@@ -73,6 +73,7 @@ def auction(
     maps: Annotated[
         list[str] | None, typer.Option("--map", help="Map file to replay the log with; may be repeated.")
     ] = None,
+    currency: Annotated[str, typer.Option(help="Currency of the prices, such as €.")] = "units",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer auctions and repetitions.")] = False,
     seed: Seed = 0,
     report: ReportFile = None,
@@ -107,7 +108,7 @@ def auction(
         with working("replaying"):
             policies = {path: load(path).map.at_logits for path in maps or []}
             logged = read_log(log, click, price, score, scale=scale)
-            replayed = replay(logged, policies, value=value, price=auction, shading=shading)
+            replayed = replay(logged, policies, value=value, price=auction, shading=shading, currency=currency)
         show(replayed.parts, replayed.to_json, format, markdown=markdown)
         return
     refuse(context, "click price score scale maps", "a log; pass --replay LOG too")
@@ -145,5 +146,5 @@ def auction(
                 platform, days, policies=names, explore=settings.explore, repetitions=count, seed=seed,
                 labels="random" if labels == "random" else "shown", progress=advance,
             )  # fmt: skip
-    found = Results(outcome, varied, loop)
-    show(found.parts, found.to_json, format, markdown=markdown, report=report, title="What over-prediction costs")
+    found = Results(outcome, varied, loop, currency)
+    show(found.parts, found.to_json, format, markdown=markdown, report=report, page=found.page)

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from uncurse.cli.output import command_line, working, write_file
+from uncurse.cli.output import command_line, note, working, write_file
 from uncurse.errors import UncurseError
+from uncurse.report.page import Page
 
 from .. import render
 
@@ -50,11 +51,15 @@ def show(
     brief: bool = True,
     markdown: Path | None = None,
     report: Path | None = None,
-    title: str = "",
+    page: Callable[[str], Page] | None = None,
 ) -> None:
-    """Print results as text or JSON, and write them as Markdown and as a page; `parts` takes whether to be brief."""
+    """Print results as text or JSON, and write them as Markdown and as a page.
+
+    `parts` takes whether to be brief, `page` the command.
+    """
     typer.echo(document() if format == "json" else render.text(parts(brief)))
     if markdown is not None:
         write_file(markdown, render.markdown(parts(False)))
-    if report is not None:
-        write_file(report, render.page(title, parts(False), command_line()))
+    if report is not None and page is not None:
+        page(command_line()).to_html(report)
+        note(f"written to {report}")

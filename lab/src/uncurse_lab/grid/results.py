@@ -126,4 +126,4 @@ def _with_error(statistic: Callable[[Array], float], errors: Array) -> str:
         without = [statistic(np.delete(errors, i, axis=0)) for i in range(count)] if count > 1 else []
     if not np.isfinite([value, *without]).all():
         return ""
-    return number(value) + (f" ± {number(float(np.sqrt((count - 1) * np.var(without))))}" if without else "")
+    return number(value) + (f" ({number(float(np.sqrt((count - 1) * np.var(without))))})" if without else "")

@@ -262,7 +262,7 @@ def golden_parts(records: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
 def parts(tables: SyntheticTables) -> Iterator[Part]:
     """Yield every table of the experiment beside the paper's."""
     yield (
-        f"Means ± standard errors over {tables.replications} replications (seed {tables.seed}). In brackets: the "
+        f"Means (standard errors) over {tables.replications} replications (seed {tables.seed}). In brackets: the "
         "paper's figure, and the difference in combined standard errors."
     )
     yield _LEGEND
@@ -280,7 +280,7 @@ def parts(tables: SyntheticTables) -> Iterator[Part]:
         row = [method]
         for alpha in (0.02, 0.05, 0.1):
             ours, true = (tables.cell(name, alpha, method) for name in ("calibration_error", "true_error"))
-            row.append(f"{100 * ours.mean:+.2f} ± {100 * ours.standard_error:.2f} ({100 * true.mean:+.2f})")
+            row.append(f"{100 * ours.mean:+.2f} ({100 * ours.standard_error:.2f}) [{100 * true.mean:+.2f}]")
         table.append((*row, f"{tables.lambdas[method]:.4f}" if method in tables.lambdas else ""))
     title = "Calibration error, %, with other replicas (in brackets: against the true probabilities), and mean λ"
     yield TextTable(title, table)
@@ -290,7 +290,7 @@ def parts(tables: SyntheticTables) -> Iterator[Part]:
 
 def _cell_text(cell: SyntheticCell, unit: int) -> str:
     digits = 2 if unit == 100 else 4
-    text = f"{unit * cell.mean:.{digits}f}±{unit * cell.standard_error:.{digits}f}"
+    text = f"{unit * cell.mean:.{digits}f} ({unit * cell.standard_error:.{digits}f})"
     if cell.paper_mean is not None:
         text += f" [{unit * cell.paper_mean:.{digits}f} {cell.distance:+.1f}]"
     return text

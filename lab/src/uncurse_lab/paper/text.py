@@ -82,7 +82,7 @@ def _head(tables: ClickTables) -> str:
         f"{tables.dataset.capitalize()}: {tables.models} networks{f' in each of {tables.worlds} worlds' * several}, "
         f"{sizes['labeled']:,.0f} labeled rows ({sizes['labeled_rate']:.1%} positive), a pool of "
         f"{sizes['pool']:,.0f}, {sizes['test']:,.0f} test rows ({sizes['test_rate']:.1%} positive). A cell is the "
-        "mean ± its standard error, and in brackets the paper's mean. "
+        "mean with its standard error in parentheses, and in brackets the paper's mean. "
     )
     text += _ERRORS[several]
     far, count = count_far(tables.cells)
@@ -136,9 +136,9 @@ def _cell(tables: ClickTables, metric: str, *place: Any) -> str:
     if cell is None:
         return ""
     errors = [e for e in (cell.within, cell.world_error) if e is not None and not np.isnan(e)]
-    error = "±" + "/".join(_number(e, metric) for e in errors) if errors else ""
+    error = "(" + "/".join(_number(e, metric) for e in errors) + ")" if errors else ""
     paper = "" if cell.paper_mean is None else f" [{_number(cell.paper_mean, metric)}]"
-    root = f" ({_number(rms.mean, metric)})" if rms and metric == "true_error" else ""
+    root = f" {_number(rms.mean, metric)}" if rms and metric == "true_error" else ""
     return _number(cell.mean, metric) + error + paper + root
 
 
@@ -171,12 +171,13 @@ def _table(
             rows.append((share(alpha), name, *texts))
     kept = [i for i in range(len(rows[0])) if i < 2 or any(row[i] for row in rows[1:])]
     if len(kept) > 2:
-        yield TextTable(title or f"{_METRICS[metric]}{how} ({where})", [[row[i] for i in kept] for row in rows], left=2)
+        shown = [[row[i] for i in kept] for row in rows]
+        yield TextTable(title or f"{_METRICS[metric]}{how} ({where})", shown, left=2, gap=1)
 
 
 def _more_tables(tables: ClickTables, alphas: Sequence[float]) -> Iterator[TextTable]:
     """Errors against the truth, and VAD, labels and Auto by kind of replica."""
-    true = "Error against the true probabilities, %: mean ± standard error (root mean square over replications)"
+    true = "Error against the true probabilities, %: mean (standard error) and rms over replications"
     alone = (*_APPENDIX[:3], _CURVED[-1])
     kinds = dict.fromkeys(cell.variant for cell in tables.cells if cell.calibrator in REPLICA_METHODS)
     replicas = [("twin by seed" if kind == "seeds" else kind, kind) for kind in kinds]
@@ -226,7 +227,7 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
     shown = found if everything else against
     if shown:
         title = "Each verdict" if everything else "Contradicted"
-        title += ": our statistic ± standard error [the paper's]; the finding holds below zero"
+        title += ": our statistic (standard error) [the paper's]; the finding holds below zero"
         header = ("finding of the paper", "metric", "calibrator", "α", "statistic", "outcome", "holds at")
         yield TextTable(title, [header, *map(_verdict, shown)], left=3, gap=1)
     if not against:
@@ -234,7 +235,7 @@ def _findings(tables: ClickTables, everything: bool) -> Iterator[Part]:
 
 
 def _verdict(f: Finding) -> tuple[str, ...]:
-    error = "" if np.isnan(f.error) else f"±{_number(f.error, f.metric)}"
+    error = "" if np.isnan(f.error) else f" ({_number(f.error, f.metric)})"
     statistic = f"{_number(f.difference, f.metric, '+')}{error} [{_number(f.paper_difference, f.metric, '+')}]"
     place = f.claim, _METRICS[f.metric].split()[0], f.calibrator.split()[0], share(f.alpha)
     return *place, statistic, f.outcome, f"{f.same_sign} of {f.printed} α"

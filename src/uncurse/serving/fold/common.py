@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from ...errors import UncurseError
 from ...links import logit
 from ...maps import Affine, ScoreMap, Segmented
 from ...maps.program import SERVE_SEGMENTS
+from ...version import __version__
 
+STAMP = "uncurse_fold"  # under which a model says what was folded into it
 USE_THE_LINE = "fold the straight line nearest to it (`to_affine` of a fitted method, or `uncurse fit --affine`)"
 ELSEWHERE = (
     "serve the map behind the model instead: `uncurse fold` appends it to an ONNX model, `uncurse export` writes it as "
@@ -39,6 +42,11 @@ class Scorer:
     space: str | None = None  # "logit" if scores are known to be logits
 
 
+def stamp_after(score_map: ScoreMap, stamp: str | None) -> str:
+    """Return the stamp of a model into which a map is folded: the maps that it holds, the first one first."""
+    return f"{f'{stamp}; ' if stamp else ''}{score_map!r:.200} by uncurse {__version__}"
+
+
 def refused(reason: str) -> UncurseError:
     """Return the error for what cannot be folded: it says how to serve the map behind the model."""
     return UncurseError(f"{reason}; {ELSEWHERE}")
@@ -52,7 +60,8 @@ def calling_library(what: str, remedy: str = "save it again") -> Iterator[None]:
     except UncurseError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        text = str(error).partition("Stack trace:")[0]  # of XGBoost, with paths of its authors
+        reason = " ".join(re.sub(r"^\[[\d:]+\] \S+: ", "", text).split())[:160] or type(error).__name__
         raise UncurseError(f"{what} ({reason}); {remedy}") from None
 
 

@@ -1,0 +1,73 @@
+"""The teacher of `UncursedClassifierCV`, on a world with an interaction that a linear model cannot express."""
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from uncurse import UncursedClassifierCV, UncurseError
+
+
+def draw(rows, *, shifted, seed=0):
+    """Draw features, rates and labels; a shift keeps rows with probability 1 − p, as a system that shows the best."""
+    rng = np.random.default_rng([seed, rows, shifted])
+    X = rng.normal(size=(2 * rows, 4)).round(2)
+    p = 1 / (1 + np.exp(2 - X[:, 0] - 1.5 * X[:, 1] * X[:, 2]))
+    kept = np.flatnonzero(rng.random(2 * rows) < 1 - p * shifted)[:rows]
+    return X[kept], p[kept], rng.random(len(kept)) < p[kept]
+
+
+X, _, y = draw(8000, shifted=False)
+POOL, TRUTH, _ = draw(8000, shifted=True)
+
+
+def test_a_shift_along_an_interaction_is_corrected_by_more_than_half():
+    errors, reasons = {}, {}
+    for teacher in ("auto", None, HistGradientBoostingClassifier(max_iter=50)):
+        fitted = UncursedClassifierCV(LogisticRegression(), teacher=teacher, n_replicas=2, random_state=0)
+        fitted.fit(X, y, pool=POOL)
+        top = np.argsort(-fitted.estimator_.predict_proba(POOL)[:, 1])[:800]
+        name = type(teacher).__name__
+        errors[name] = fitted.predict_proba(POOL[top])[:, 1].mean() / TRUTH[top].mean() - 1
+        reasons[name] = fitted.reason_
+    assert errors["NoneType"] > 0.15
+    assert max(abs(errors["str"]), abs(errors["HistGradientBoostingClassifier"])) < 0.5 * errors["NoneType"]
+    assert "log loss" in reasons["str"]
+    assert "teacher" not in reasons["NoneType"]
+
+
+def test_only_models_that_may_miss_something_get_a_teacher():
+    for base, taught in ((LogisticRegression(), True), (HistGradientBoostingClassifier(max_iter=5), False)):
+        estimator = UncursedClassifierCV(base, n_replicas=2, cv=2, random_state=0)
+        for pool in (POOL, None):
+            done = estimator.cross_fit(X[:500], y[:500], pool=pool)
+            assert (
+                (done.pool.teacher is not None) == (done.labeled.teacher is not None) == (taught and pool is not None)
+            )
+
+
+def test_the_teacher_takes_sparse_rows_and_tables_with_text():
+    pd, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+    names = np.array(["low", "high"])
+    tables = [pd.DataFrame({"a": part[:, 0], "b": names[(part[:, 1] > 0).astype(int)]}) for part in (X, POOL)]
+    encoder = make_column_transformer((OneHotEncoder(), ["b"]), remainder="passthrough")
+    scores = []
+    for base, (rows, pool) in (
+        (make_pipeline(encoder, LogisticRegression()), tables),
+        (
+            LogisticRegression(),
+            [sparse.csr_matrix(table.assign(b=table.b == "high").astype(float)) for table in tables],
+        ),
+    ):
+        done = UncursedClassifierCV(base, n_replicas=2, cv=2, random_state=0).cross_fit(rows[:900], y[:900], pool=pool)
+        scores.append(done.pool.teacher)
+    assert np.corrcoef(*scores)[0, 1] > 0.99  # the order of columns decides ties between splits
+
+
+@pytest.mark.parametrize("teacher", ["trees", LogisticRegression, OneHotEncoder()])
+def test_a_teacher_must_be_a_classifier(teacher):
+    with pytest.raises(UncurseError, match=r"teacher|estimator"):
+        UncursedClassifierCV(LogisticRegression(), teacher=teacher).fit(X[:100], y[:100], pool=POOL)

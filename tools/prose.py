@@ -1,0 +1,102 @@
+"""Check the prose of the project against its own word list: ``python -m tools.prose``.
+
+It reads the README, the pages of the site, and the docstrings and texts of the package. Code blocks and names in
+backticks are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: What not to write, and what to write instead.
+WORDS = {
+    # One word for each thing, as in docs/reference/glossary.md.
+    r"\btwins?\b": "replica",
+    r"\bvanilla\b": "as served",
+    r"\banchored\b": "bootstrap",
+    r"\b(un)?labell(ed|ing)\b": "labeled, labeling",
+    r"\b(optimis(e|ing|ation)|recentr|behaviour|colour|favour|neighbour|catalogue|licence)\w*": "American spelling",
+    # Objects do not act.
+    r"\bintervals? (promise|know|do not know|does not know)\b": "intervals include, leave out",
+    r"\b(labels|replicas) (say|tell|teach)\b": "labels show, replicas show",
+    r"\bspeak the same language\b": "are comparable",
+    r"\bteach each other\b": "each serves as a noisy target for the others",
+    r"\bwithout a word\b": "silently",
+    r"\bworld changes\b": "data drift",
+    # Constructions that do not read as English.
+    r"\byardstick and no bound\b": "a reference point, not a lower bound",
+    r"\b(that|this) is no (promise|guarantee)\b": "there is no guarantee",
+    r"\bin a cell stand\b": "each cell shows",
+    r"\bmeets the very draws\b": "is evaluated on exactly the same draws",
+    r"\bevidence that decays\b": "give recent days more weight",
+    r"\bfiles that nobody trusts\b": "untrusted files",
+    r"\bwhat came out\b": "summary",
+    r"\bwhat is done\b": "how it decides",
+    r"\bas measured\b": "name the command",
+    r"\bevery so manieth\b": "every n-th",
+    r"\bmore of the same, for those who look\b": "advanced modules",
+    r"\bserving costs nothing\b": "you still serve one model",
+    r"\b(is|are) another world\b": "a random seed of the simulated data",
+    r"\bmore often lucky than good\b": "part of what put them on top was luck",
+    r"\bas far as they support( it)?\b": "only as much as these labels justify",
+    r"\ba valid map ever raises\b": "if the map is right, the chance of ever raising a false alarm is at most 5%",
+    r"\bleave half of the bias\b": "leave part of the error in place",
+    r"\bmay describe the replicas\b": "the replicas do not settle which correction fits better",
+    r"\bnot a single lever\b|\bhas a lever\b": "leverage",
+}
+#: For the pages of the site.
+ON_PAGES = {
+    r"(?<![\w.,;)\]/\\-])\.\d": "a digit before the decimal point",
+    r"\d%? ± ?\d": "an interval such as +13% to +28%, or (standard error 0.2%)",
+}
+
+
+def files() -> list[Path]:
+    """Return the files to read."""
+    written = ("_build", "gallery", "reference/commands")
+    pages = [
+        path for path in (ROOT / "docs").rglob("*.md") if not str(path.relative_to(ROOT / "docs")).startswith(written)
+    ]
+    return [*ROOT.glob("*.md"), *pages, *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.jinja")]
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a file that are prose: no code blocks, and no names in backticks."""
+    fence, hidden = "", False
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if path.suffix == ".md":
+            mark = re.match(r"(`{3,})", line)
+            if hidden or line.startswith("<!-- "):
+                hidden = "-->" not in line
+                continue
+            if mark and (not fence or line.startswith(fence)):
+                fence = "" if fence else mark[1]
+                continue
+            if fence:
+                continue
+        elif not re.search("[a-z] [a-z]+ [a-z]", line):  # code, or too short to be a sentence
+            continue
+        yield number, re.sub(r"`[^`]*`|\]\([^)]*\)|<[^>]*>", "", line)
+
+
+def findings() -> list[str]:
+    """Return what is wrong, with its place."""
+    found = []
+    for path in sorted(files()):
+        rules = WORDS | (ON_PAGES if path.suffix == ".md" else {})
+        for number, line in lines(path):
+            for pattern, instead in rules.items():
+                for match in re.finditer(pattern, line, re.I):
+                    place = f"{path.relative_to(ROOT)}:{number}"
+                    found.append(f"{place}: {match[0]!r}; write: {instead}")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = findings()
+    print("\n".join(wrong) or "the prose is clean")
+    sys.exit(bool(wrong))
