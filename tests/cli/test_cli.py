@@ -14,7 +14,7 @@ from uncurse.cli.app import run as run_command
 
 def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, monkeypatch):
     said = run("demo")
-    assert "more often lucky than good" in said.split("\n\n")[0]
+    assert "on top was luck" in said.split("\n\n")[0]
     for command in ("collect", "fit", "apply", "evaluate"):
         assert f"\n$ uncurse {command} " in said
     last = next(line for line in said.splitlines() if line.startswith("On the top"))
