@@ -75,12 +75,13 @@ def real_logs() -> Chart:
     for file in sorted((FOLDER / "data").glob("real-*.csv")):
         log = file.stem.removeprefix("real-")
         lines = read(file.stem)
-        if "table" not in lines[0]:
-            continue
-        for table in dict.fromkeys(line["table"] for line in lines):
-            if "thinned" in table and not table.startswith("not") and not table.endswith("losses"):
+        for table in dict.fromkeys(line.get("table", "") for line in lines):
+            if table.startswith("pool and test thinned") and not table.endswith("losses"):
+                _, _, thinned_by = table.partition(" by the score of ")
                 by = cells(lines, table=table)
-                found += [(f"{log}, {model}", model, by) for model in dict.fromkeys(row for row, _ in by)]
+                for model in dict.fromkeys(row for row, _ in by):
+                    name = f"{log}, {model}" + (f" (by {thinned_by})" if thinned_by else "")
+                    found.append((name, model, by))
     figure, (ax,) = axes_of(FRAME, 44 * len(found) + 20)
     names = {"plain": (PLAIN, "s"), "isotonic": (OTHER, "D"), "Platt": (OTHER, "^"), "uncursed": (OURS, "o")}
     for y, (_, model, by) in enumerate(found):
