@@ -17,6 +17,7 @@ from uncurse_lab.render import draw_heat_map, standalone_svg
 FOLDER = Path(__file__).parents[1] / "docs" / "results"
 PLAIN, OURS, OTHER = LIGHT["s0"], LIGHT["s1"], LIGHT["s6"]
 Line = dict[str, str]
+_T = {5: 2.776, 10: 2.262}  # Student's 97.5% quantiles for so many repetitions
 FRAME = Frame(width=560, height=300, wide=True)  # so that a phone can show it
 
 
@@ -142,7 +143,7 @@ def paper() -> Chart:
     for y, method in enumerate(methods):
         for column, color, shift in (("Original", PLAIN, -0.13), ("VAD+", OURS, 0.13)):
             line = by[method, column]
-            value, error = float(line["value"]), 1.96 * float(line["standard_error"])
+            value, error = float(line["value"]), _T[5] * float(line["standard_error"])
             name = {"Original": "alone, here", "VAD+": "with VAD, here"}[column] if not y else ""
             dots(ax, y + shift, [value, value - error, value + error], color, name=name)
             name = {"Original": "alone, paper", "VAD+": "with VAD, paper"}[column] if not y else ""
@@ -164,7 +165,7 @@ def auction() -> Chart:
     for ax, (column, title) in zip(axes, titles.items(), strict=True):
         for y, policy in enumerate(policies):
             line = by[policy, column]
-            value, error = float(line["value"]), 1.96 * float(line["standard_error"])
+            value, error = float(line["value"]), _T[10] * float(line["standard_error"])
             color = {"as served": PLAIN, "Auto": OURS}.get(policy, OTHER)
             dots(ax, y, [value, value - error, value + error], color)
         ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
