@@ -1,0 +1,129 @@
+"""`uncurse show`: what a map file, or a folded model, holds."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from ..links import get_link, logistic
+from ..text import aligned
+from .app import app
+from .output import Format, emit
+from .reading import input_file, is_evidence, load_map
+
+if TYPE_CHECKING:
+    from ..maps import Affine, ScoreMap
+    from ..methods import FitRecord, Fitted
+
+_WIDTH, _HEIGHT = 60, 15  # of the picture, in characters
+_MOST_SEGMENTS = 20
+
+
+@app.command()
+def show(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A map file, or a model that may be folded.")],
+    format: Format = "table",
+) -> None:
+    """Show how a map was fitted and what it does, or which map was folded into a model.
+
+    \b
+    Examples:
+      uncurse show map.json
+      uncurse show model2.txt
+    """
+    if _is_model(file):
+        from ..serving.fold import family, load_family
+
+        kind = family(file)
+        module = load_family(kind)
+        stamp = module.stamp(module.read(file))
+        text = f"{file} ({kind}): " + (f"holds {stamp}" if stamp else "no map was folded into it by uncurse fold")
+        emit(format, text, "folded", {"family": kind, "holds": stamp})
+        return
+    from ..report.prose import intervals_of
+
+    fitted = load_map(file)
+    content = {"map": fitted.map.to_dict(), "record": None if fitted.record is None else fitted.record.to_dict()}
+    intervals = [{"alpha": alpha, "low": low, "high": high} for alpha, low, high in intervals_of(fitted)]
+    emit(format, "\n".join(_text(file, fitted)), "shown", {**content, "intervals": intervals})
+
+
+def _is_model(file: str) -> bool:
+    """Tell a model, which may be JSON too, from a document of uncurse."""
+    if not is_evidence(file):
+        return True
+    try:
+        with open(input_file(file), "rb") as stream:
+            return b'"schema_version"' not in stream.read(1_000)
+    except OSError:  # named when the map is read
+        return False
+
+
+def _text(file: str, fitted: Fitted) -> list[str]:
+    """Return the lines of a description."""
+    from ..maps import Affine, Segmented
+    from ..report.prose import record_lines
+
+    score_map, record = fitted.map, fitted.record
+    path = input_file(file)
+    time = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(" ", "minutes")
+    lines = [f"{file}: {score_map.kind} map of scores on the {score_map.scale} scale, written {time}"]
+    lines += ["it was saved without a record of its fit"] if record is None else record_lines(fitted)
+    lines += [record.command] if record is not None and record.command else []
+    segments = score_map.maps if isinstance(score_map, Segmented) else {}
+    default = score_map.default if isinstance(score_map, Segmented) else score_map
+    lines += [formula(default)] if isinstance(default, Affine) and default.link == "logistic" else []
+    lines += ["", *_picture(default, record)]
+    if segments:
+        rows = [("segment", "map"), *((name, f"{one!r:.90}") for name, one in [*segments.items()][:_MOST_SEGMENTS])]
+        more = len(segments) - _MOST_SEGMENTS
+        lines += ["", "The map of all other segments is shown above.", *aligned(rows, left=2)]
+        lines += [f"… and {more:,} more; --format json has all"] if more > 0 else []
+    return lines
+
+
+def formula(score_map: Affine) -> str:
+    """Return a straight map of logits as a formula."""
+    sign = "-" if score_map.intercept < 0 else "+"
+    line = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
+    tail = ", where logit = ln(p / (1 - p))" if score_map.scale == "probability" else ""
+    return f"prediction = {line}{tail}"
+
+
+def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
+    """Draw a map on the range of its pool, on logarithmic axes if predictions are rates."""
+    from ..evidence.spec import logit_offset
+
+    scores = None if record is None else record.pool.scores
+    low, high = (-6.0, 2.0) if scores is None else (scores.edges[0], scores.edges[-1])
+    if record is not None and scores is None and record.center is not None and record.score_variance is not None:
+        low, high = (record.center + side * 3 * math.sqrt(record.score_variance) for side in (-1, 1))
+    x = np.linspace(low, high, _WIDTH)
+    if score_map.scale == "value":
+        served = get_link(score_map.link).phi(x)
+        mapped, logarithmic = score_map(served), False
+    else:
+        offset = logit_offset(None if record is None else record.negative_sampling_rate)
+        served, mapped, logarithmic = np.log(logistic(x)), np.log(score_map.at_logits(x - offset)), True
+    bottom, top = min(served.min(), mapped.min()), max(served.max(), mapped.max())
+    if not bottom < top:
+        return []
+    rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
+    for values, mark in ((served, "·"), (mapped, "●")):
+        for column, row in enumerate(np.rint((top - values) / (top - bottom) * (_HEIGHT - 1)).astype(int)):
+            rows[row][column] = mark
+    ends = [f"{math.exp(end) if logarithmic else end:.3g}" for end in (top, bottom, served[0], served[-1])]
+    names, width = {0: ends[0], _HEIGHT - 1: ends[1]}, max(map(len, ends[:2]))
+    margin = " " * width
+    return [
+        "prediction: ● with the map, · as served",
+        *(f"{names.get(i, ''):>{width}} │{''.join(row)}".rstrip() for i, row in enumerate(rows)),
+        f"{margin} └{'─' * _WIDTH}",
+        f"{margin}  {ends[2]}{ends[3]:>{_WIDTH - len(ends[2])}}",
+        f"{margin}  {'prediction as served':^{_WIDTH}}".rstrip(),
+    ]
