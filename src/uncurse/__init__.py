@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
     from .logs import collect
     from .serving.fold import fold
+    from .winners import Winner, winner
 
 #: Names and modules that are imported on first use: scikit-learn and dataframe engines take most of a second.
 _LAZY = {
@@ -39,8 +40,10 @@ _LAZY = {
     "UncursedRegressorCV": "estimators",
     "collect": "logs",
     "fold": "serving",
+    "Winner": "winners",
+    "winner": "winners",
 }
-_MODULES = ("deep", "displays", "estimators", "logs", "mlflow", "report", "serving")
+_MODULES = ("deep", "displays", "estimators", "logs", "mlflow", "report", "serving", "winners")
 
 
 def __getattr__(name: str) -> Any:
@@ -70,6 +73,7 @@ __all__ = [
     "UncursedClassifierCV",
     "UncursedRegressorCV",
     "Verdict",
+    "Winner",
     "calibrate",
     "calibration_error",
     "collect",
@@ -84,4 +88,5 @@ __all__ = [
     "refresh",
     "top_k",
     "top_share",
+    "winner",
 ]

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from .errors import UncurseError
 
 #: The version that is written, and the only one that is read.
 SCHEMA_VERSION = 2
+_ENDS = 1 << 16  # bytes at either end of a file that identify it
 
 
 def dumps(kind: str, content: Mapping[str, Any]) -> str:
@@ -55,12 +58,16 @@ def loads(text: str, *, source: str = "document") -> dict[str, Any]:
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a JSON document from a file, as `loads` does."""
     try:
+        if os.path.exists(path) and stat.S_ISCHR(os.stat(path).st_mode):  # it may have no end
+            raise UncurseError(f"cannot read {path}: it is a device; name a file")
         text = Path(path).read_text(encoding="utf-8")
+    except UncurseError:
+        raise
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UncurseError(f"{path} is not a text file; pass a JSON document written by uncurse") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UncurseError(f"cannot read {path!r}: {error}; pass the path of a file") from None
     return loads(text, source=str(path))
 
@@ -125,6 +132,18 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
     with stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Return a digest that identifies the content of a log: of its size, its start and its end.
+
+    The end of a parquet file describes all columns.
+    """
+    with open(path, "rb") as file:
+        ends = file.read(_ENDS)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _ENDS, 0))
+        return hashlib.blake2b(b"%d " % size + ends + file.read(), digest_size=8).hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -1,9 +1,47 @@
-"""Tables of text: aligned for a terminal, and in HTML."""
+"""Numbers and tables as text: aligned for a terminal, and in HTML."""
 
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
+
+_Z = NormalDist().inv_cdf(0.975)
+
+
+def interval(value: float, standard_error: float) -> tuple[float, float]:
+    """Return the 95% interval."""
+    return value - _Z * standard_error, value + _Z * standard_error
+
+
+def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+    """Return an error and its interval, with as many decimals as the interval needs.
+
+    The ends of the interval may be absent or infinite; an error is never below -100%.
+
+    >>> error_and_interval(0.123, 0.103, 0.143), error_and_interval(None, -1.0, None)
+    (('+12.3%', '+10.3% to +14.3%'), ('undefined', 'unknown'))
+    """
+    low, high = -1.0 if low is None else low, math.inf if high is None else high
+    decimals = 2 if high - low < 0.004 else 1 if high - low < 0.4 else 0
+    ends = [f"{100 * low:+,.{decimals}f}%"] if low > -1 else []
+    ends += [f"{100 * high:+,.{decimals}f}%"] if high < math.inf else []
+    span = " to ".join(ends) or "unknown"
+    if len(ends) == 1:
+        span += " or more" if low > -1 else " or less"
+    return "undefined" if error is None or math.isnan(error) else f"{100 * error:+,.{decimals}f}%", span
+
+
+def probability(value: float | None) -> str:
+    """Return a probability as a percentage; below 1% and above 99% more digits say nothing.
+
+    >>> probability(0.876), probability(0.9999), probability(None)
+    ('88%', '>99%', 'unknown')
+    """
+    if value is None:
+        return "unknown"
+    return ">99%" if value > 0.99 else "<1%" if value < 0.01 else f"{100 * value:.0f}%"
 
 
 def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[str]:

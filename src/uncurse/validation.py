@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from numbers import Integral, Real
 from typing import Any
 
@@ -79,6 +79,8 @@ def check_time(time: Any, name: str) -> datetime:
     """Return an ISO 8601 date or time in UTC; a time without an offset is in UTC. Errors call it `name`."""
     try:
         found = datetime.fromisoformat(time)
+        if found.year == MAXYEAR:  # no day follows it
+            raise ValueError
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
         raise UncurseError(f"{name} is {time!r:.40}; pass an ISO date or time, such as 2026-11-15T06:00") from None

@@ -23,7 +23,7 @@ def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, mo
     assert abs(after) < before / 3
     page = said.strip().splitlines()[-1]
     assert page == f"The page: {(tmp_path / 'uncurse-demo' / 'report.html').as_uri()}"
-    assert "over-predict" in (tmp_path / "uncurse-demo" / "report.html").read_text()
+    assert 'map.json <span class="keep">helps</span>.' in (tmp_path / "uncurse-demo" / "report.html").read_text()
     assert run.stderr == "written to uncurse-demo/report.html\n"
     recorded = words((Path(__file__).parents[2] / "docs" / "demo.svg").read_text())
     assert recorded == words(draw(shown(said))), "record the demo again: python -m tools.recording docs/demo.svg"

@@ -116,12 +116,33 @@ def test_rows_without_a_value_are_refused_dropped_or_kept(run):
     assert "--missing" in run("evaluate", "day.json", *options[4:], "--missing", "drop", code=2)
     apply = ["apply", "map.json", "log.parquet", "--scores", "s1", "-o", "out.parquet"]
     assert "row 7 is missing" in run(*apply, code=2)
-    run(*apply, "--missing", "null")
-    assert pl.read_parquet("out.parquet")["prediction"].null_count() == 1
-    for command in (["monitor", "map.json"], ["refresh", "map.json", "-o", "new.json"]):
-        words = [*command[:2], "log.parquet", *command[2:], "--label", "click", "--format", "json"]
+    for missing, result, rows in (("null", "have no prediction", 1_000), ("drop", "are left out", 999)):
+        run(*apply, "--missing", missing)
+        assert f"1 of 1,000 rows have no s1; they {result}" in run.stderr
+        out = pl.read_parquet("out.parquet")
+        assert (len(out), out["prediction"].null_count()) == (rows, int(missing == "null"))
+    for command in (
+        ["collect", "-o", "day.json", "--scores", "s1,s2"],
+        ["fit", "-o", "map2.json", "--scores", "s1,s2"],
+        ["evaluate", *options],
+        ["monitor", "map.json", "--label", "click", "--format", "json"],
+        ["refresh", "map.json", "-o", "new.json", "--label", "click", "--format", "json"],
+    ):
+        at = 2 if command[1] == "map.json" else 1
+        words = [*command[:at], "log.parquet", *command[at:]]
         assert "row 7" in run(*words, code=2)
-        run(*words, "--missing", "drop")
+        assert "row 7" in run(*words, "--missing", "error", code=2)
+        for missing in ("drop", "null"):
+            run(*words, "--missing", missing)
+            assert "1 rows have no s1; they are not counted" in run.stderr
+
+
+def test_null_accepts_missing_scores_alone(run):
+    log = make(1_000).with_columns(click=pl.when(pl.int_range(1_000) != 7).then("click"))
+    log.write_parquet("log.parquet")
+    words = ["collect", "log.parquet", "--scores", "s1", "--label", "click", "-o", "day.json"]
+    assert "'click', row 7" in run(*words, "--missing", "null", code=2)
+    run(*words, "--missing", "drop")
 
 
 def test_a_closed_pipe_and_a_full_disk_end_without_a_traceback(run, saved, tmp_path):

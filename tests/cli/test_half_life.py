@@ -1,6 +1,7 @@
 """Half-lives on the command line: `fit --half-life` and `collect --into --half-life`."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -146,7 +147,8 @@ def test_collect_into_without_a_half_life_only_merges(run):
     assert "1,000 rows of s0, s1: added to week.json, now 2,000 rows, 2,000 in effect" in said
     stamp = time.strftime("%Y-%m-%dT%H", time.gmtime(before))
     assert week.as_of.startswith(stamp[:10])
-    (found,) = [json.loads(into(run, "1.parquet", "--format", "json"))]
+    write_log("2.parquet", 1_000, 2)
+    (found,) = [json.loads(into(run, "2.parquet", "--format", "json"))]
     assert (found["rows"], found["added_rows"], found["as_of"]) == (3_000, 1_000, Evidence.load("week.json").as_of)
 
 
@@ -158,13 +160,15 @@ def test_collect_can_name_the_time_of_a_new_file(run):
     assert Evidence.load("day.json").as_of == "2026-11-15T06:00:00+00:00"
 
 
-def test_a_log_that_is_added_twice_raises_a_warning(run):
+def test_a_log_that_is_added_twice_is_refused_under_any_name(run):
     write_log("0.parquet", 500, 0)
     into(run, "0.parquet")
+    Path("copy.parquet").write_bytes(Path("0.parquet").read_bytes())
+    for name in ("0.parquet", "./0.parquet", "0.par*", "copy.parquet"):
+        assert f"week.json holds the rows of {name} already" in into(run, name, code=2)
+    write_log("0.parquet", 500, 1)  # another day under the same name
     into(run, "0.parquet")
-    assert "warning: 0.parquet is a source of both; if its rows are the same they count twice" in run.stderr
     assert Evidence.load("week.json").rows == 1_000
-    assert Evidence.load("week.json").sources == ("0.parquet",)
 
 
 def test_rows_older_than_a_hundred_half_lives_no_longer_count(run):
@@ -237,7 +241,7 @@ def test_concurrent_calls_lose_no_rows(run):
 def test_a_killed_call_leaves_all_or_nothing(run):
     write_log("0.parquet", 4_000, 0)
     into(run, "0.parquet", "--half-life", "3d")
-    write_log("1.parquet", 1_001, 1)
+    seeds = itertools.count(1)
 
     def seen():
         while True:
@@ -246,6 +250,7 @@ def test_a_killed_call_leaves_all_or_nothing(run):
 
     def add(kill_after):
         """Start a call, kill it some seconds after it begins to write, and return the seconds that it wrote."""
+        write_log("1.parquet", 1_001, next(seeds))
         before, process = seen(), start_collect("1.parquet")
         while process.exitcode is None and seen() == before:
             time.sleep(0.001)

@@ -16,7 +16,7 @@ import pytest
 
 import processes
 from made_logs import make, records
-from uncurse import VAD, collect, evaluate, load, top_k, top_share
+from uncurse import VAD, Affine, collect, evaluate, load, top_k, top_share
 from uncurse.evidence import Evidence, TopK
 from uncurse.links import logistic
 
@@ -88,7 +88,7 @@ def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
     run("fit", "day.json", "--replicas", "bootstrap", "-o", "other.json")
     options = ["--scores", "s1", "--label", "click", "--map", "map.json"]
     said = records(run("evaluate", "log.parquet", *options, "--map", "other.json"))
-    assert [r["method"] for r in said] == ["as served"] * 9 + ["map.json"] * 9 + ["other.json"] * 9
+    assert [r["method"] for r in said] == ["as served"] * 3 + ["map.json"] * 3 + ["other.json"] * 3
     truth = evaluate(log["click"].to_numpy(), out["prediction"].to_numpy(), [0.02])
     corrected = next(r for r in said if r["method"] == "map.json" and r["alpha"] == 0.02)
     assert float(corrected["calibration_error"]) == pytest.approx(float(truth.rows[0].calibration_error), abs=1e-9)
@@ -96,7 +96,7 @@ def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
     content = json.loads(run("evaluate", "log.parquet", *options, "--format", "json"))
     assert [m["name"] for m in content["methods"]] == ["as served", "map.json"]
     page = (tmp_path / "r.html").read_text()
-    assert "over-predict" in page
+    assert ">helps</span>. On the top 2% to 10%, predictions are off by " in page
     assert len(page) < 2_000_000
 
 
@@ -199,7 +199,7 @@ def test_scores_corrected_for_the_rate_are_not_called_as_served(run):
     text = run("evaluate", *options, "--negative-sampling-rate", "0.2", "--report", "report.html")
     assert " as served, corrected for the rate\n" in text
     page = Path("report.html").read_text(encoding="utf-8")
-    assert "the scores (as served, corrected for the rate) " in page
+    assert "Predictions as served, corrected for the rate are <" in page
 
 
 def test_probabilities_all_the_way(run):
@@ -263,7 +263,7 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
         ("fit log.parquet -o m.json", "--scores is missing; name the column of the served score"),
         ("fit log.parquet --scores s1 -o m.json", "there is one score column"),
         ("fit winners.json -o m.json", "the pool holds only the top 1 of each request"),
-        ("fit day.json day.json -o m.json", "day.json is named twice; its rows would count twice"),
+        ("fit day.json day.json -o m.json", "day.json is named twice, or a copy"),
         ("fit day.json --calibrator platt -o m.json", "--calibrator platt needs --labeled, a log"),
         ("fit day.json --calibrator x --labeled labeled.json -o m.json", "'x' is not one of 'platt'"),
         ("fit log.parquet day.json --scores s1,s2 -o m.json", "are logs and evidence mixed"),
@@ -276,6 +276,11 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
         ("evaluate log.parquet --scores s1 --label click --top x%", "'--top': 'x%'"),
         ("evaluate log.parquet --scores s1 --label click --top 0.5:0.1:0.1", "'--top': '0.5:0.1:0.1'"),
         ("evaluate log.parquet --scores s1 --label click --top 3", "'--top': '3'"),
+        ("evaluate log.parquet --scores s1 --label click --top 0.02:0.1:1e-320", "too many; pass up to 10,000"),
+        ("evaluate log.parquet --scores s1 --label click --top 0.02:0.1:1e-9", "too many; pass up to 10,000"),
+        ("collect log.parquet --scores s1 --as-of 9999-12-31T23:59:59 -o d.json", "pass an ISO date or time"),
+        ("monitor map.json log.parquet --label click --state /dev/full", "cannot read /dev/full: it is a device"),
+        ("evaluate log.parquet --scores s1 --label click --map /dev/zero", "cannot read /dev/zero: it is a device"),
         ("evaluate labeled.json --map segments.json", "segments.json has a map for each segment; collect labeled"),
         ("evaluate log.parquet --scores s1 --label click --map day.json", "day.json is of kind 'evidence'; pass a map"),
         ("evaluate log.parquet --scores s1 --label click --report no/r.html", "cannot write --report no/r"),
@@ -317,7 +322,7 @@ def test_the_map_knows_its_negative_sampling_rate(run):
         ("evaluate top.json --top-k 5", "--top-k is 5, and 1 in top.json"),
         ("evaluate day.json --top-k 5", "--top-k is 5, and none in day.json"),
         ("evaluate log.parquet --scores s1 --label click --top-k 5", "--top-k needs --request"),
-        ("evaluate day.json --segment nosuch", "--segment nosuch is for maps by segment"),
+        ("evaluate day.json --segment nosuch", "--segment is nosuch, and none in day.json"),
         ("evaluate day.json --scores s2", "--scores is s2, and s1 in day.json"),
         ("evaluate day.json --value w", "--value w needs rows, and day.json is evidence"),
         (
@@ -367,8 +372,6 @@ def test_segments_without_a_map_are_warned_of(run):
     )
     options = ["--scores", "s1", "--label", "click", "--map", "map.json", "--top", "0.5"]
     assert "2,000 of 2,000 rows have a site without a map" in warned("evaluate", "new.parquet", *options)
-    error = run("evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--segment", "site", code=2)
-    assert "--segment site is for maps by segment, and none of the maps is; leave it out" in error
 
 
 def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
@@ -386,7 +389,7 @@ def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
         ("evaluate day.json --report -", "--report cannot be standard output; name a file"),
         ("fit - --labeled - -o m.json", "standard input is named twice"),
         ("evaluate day.json --map - --map -", "standard input is named twice"),
-        ("fit day.json ./day.json -o m.json", "./day.json is named twice"),
+        ("fit day.json ./day.json -o m.json", "./day.json is named twice, or a copy of another"),
         ("fit log.parquet --scores s1,s2 --weight w --calibrator platt --labeled day.json -o m.json", "--weight is w"),
         ("apply map.json logs --scores s1 -o logs/out", "logs/out lies inside logs"),
         ("apply map.json log.csv --scores s1 --column '' -o o.csv", "column '' "),
@@ -409,6 +412,44 @@ def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
     run("evaluate", "log.parquet", *options, "--report", "r.html", "--format", "table")
     log.with_columns(bid=-pl.col("bid")).write_parquet("log.parquet")
     assert "column 'bid', row " in run("evaluate", "log.parquet", *options, code=2)
+
+
+def test_evaluate_says_whether_maps_help_by_share_and_by_segment(run):
+    make(20_000).write_parquet("log.parquet")
+    Affine(1.0, 0.5).save("worse.json")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    words = ["evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--segment", "site", "--map", "map.json"]
+    words += ["--map", "worse.json", "--top", "2%,10%"]
+    text = run(*words, "--format", "table")
+    lines = text.splitlines()
+    assert lines[1].startswith("map.json helps. On the top 2% to 10%, predictions are off by ")
+    assert "Probability of being the nearest: map.json " in lines[2]
+    (place,) = (i for i, line in enumerate(lines) if line.startswith("By segment, top 10% of all rows"))
+    segments = [line.split()[0] for line in lines[place + 2 :]]
+    content = json.loads(run(*words, "--report", "r.html"))
+    served, after, worse = content["methods"]
+    assert served["nearest"] + after["nearest"] + worse["nearest"] == pytest.approx(1)
+    assert after["nearer"] > 0.95 > 0.05 > worse["nearer"]
+    assert len(after["nearer_by_share"]) == len(after["expected"]) == 2
+    low, high, held = after["expected"][1]
+    assert low < high
+    assert held is True
+    assert list(content["segments"]) == segments
+    rows = {name: found[1]["rows"][0] for name, found in content["segments"].items()}
+    assert [row["selected"] for row in rows.values()] == sorted((r["selected"] for r in rows.values()), reverse=True)
+    total = after["evaluation"]["rows"][1]  # the segments are parts of the selected rows
+    for sums in ("selected", "predicted", "observed"):
+        assert sum(row[sums] for row in rows.values()) == pytest.approx(total[sums], rel=1e-3)
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert all(f'<th scope="row">{name}</th>' in page for name in segments)
+
+
+def test_by_default_shares_that_select_too_few_rows_are_left_out(run):
+    for rows, shares in ((8_000, ["2%", "5%", "10%"]), (300, ["10%"])):
+        make(rows).write_parquet("log.parquet")
+        text = run("evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--format", "table")
+        start = text.splitlines().index("") + 3
+        assert [line.split()[0] for line in text.splitlines()[start:]] == shares
 
 
 def test_evaluate_is_a_gate(run):
@@ -493,4 +534,4 @@ def test_output_is_the_same_at_a_terminal_and_in_a_pipe(run, tmp_path):
     piped = run(*words)
     assert run.stderr == ""
     assert piped == said.decode().replace("\r\n", "\n")
-    assert "Calibration error (predicted / observed − 1) ± standard error" in piped
+    assert "Calibration error (predicted / observed − 1) with its 95% interval" in piped

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import processes
-from uncurse import Affine, Fitted, MonitorState, monitor
-from uncurse.evidence import from_arrays
+from uncurse import Affine, Fitted, MonitorState, collect, monitor
 from uncurse.methods import DataRecord, FitRecord
 
 JSON = ("--format", "json")
@@ -71,7 +70,7 @@ def test_the_table_has_a_row_since_the_error_began(run, written):
     span = re.match(r"alarm: since 2026-11-04 .* sequence (.*?)\)", run.stdout)[1]
     assert "to find an error of 5%" not in run.stdout  # it is found
     assert re.search(rf"^since 2026-11-04 .* {re.escape(span)} ", run.stdout, re.M)
-    shutil.copy(written / "bad.parquet", written / "again.parquet")
+    log_of(14, factor=0.7).write_parquet(written / "again.parquet")
     run("monitor", "map.json", "again.parquet", *common, "2026-11-05", "--format", "json", code=1)
     assert json.loads(run.stdout)["wrong_since"]["name"] == "since 2026-11-04"
 
@@ -80,7 +79,7 @@ def test_a_bad_day_of_a_map_that_is_kept_is_named(run, written):
     state = None
     for day in range(1, 16):
         rows = log_of(day + 10)
-        evidence = from_arrays(rows["s0"].to_numpy()[:, None], rows["click"].to_numpy())
+        evidence = collect(rows, "s0", scale="logit", label="click")
         state = monitor(Affine(1.0, 0.0), evidence, state, day=f"2026-11-{day:02}").state
     state.save(written / "s.json")
     log_of(30, factor=1.09).write_parquet(written / "log.parquet")
@@ -226,7 +225,9 @@ def test_a_state_of_another_map_is_refused(run, written):
 
 def test_two_commands_at_once_lose_no_day(written):
     common = ["monitor", "map.json", "good.parquet", "--label", "click", "--state", "s.json"]
-    running = [processes.start([*common, "--day", f"2026-11-0{day}"], written) for day in (1, 2)]
+    running = []
+    for day, name in enumerate(("good.parquet", "late.parquet"), 1):
+        running.append(processes.start([*common[:2], name, *common[3:], "--day", f"2026-11-0{day}"], written))
     for process in running:
         process.join()
         assert process.exitcode == 0
@@ -237,7 +238,83 @@ def test_scores_are_compared_with_those_of_earlier_days(run, written):
     common = ("monitor", "map.json", "small.parquet", "--label", "click", "--state", "s.json", "--day")
     log_of(9, rows=300).write_parquet(written / "small.parquet")
     assert "scores against" not in run(*common, "2026-11-01")
-    assert "scores against the earlier days: mean +0.00 standard deviations" in run(*common, "2026-11-02")
+    log_of(9, rows=301).write_parquet(written / "small.parquet")
+    assert "scores against the earlier days: mean " in run(*common, "2026-11-02")
+
+
+def test_later_days_take_tolerance_labels_and_selection_from_the_state(run, written):
+    for day in (1, 2):
+        log_of(day, factor=0.97).write_parquet(written / f"{day}.parquet")
+    state = ("--state", "s.json", *JSON, "--day")
+    first = ("--label", "click", "--tolerance", "5%", "--request", "request", "--segment", "country")
+    run("monitor", "map.json", "1.parquet", *first, *state, "2026-11-01")
+    for option, value, message in (
+        ("--tolerance", "2%", "--tolerance is 2%, and 5% in s.json; leave it out"),
+        ("--label", "sale", "--label is sale, and click in s.json"),
+        ("--top-k", "2", "--top-k is 2, and 1 in s.json"),
+        ("--trials", "shown", "--trials is shown, and none in s.json"),
+    ):
+        assert message in run("monitor", "map.json", "2.parquet", option, value, *state, "2026-11-02", code=2)
+    short = json.loads(run("monitor", "map.json", "2.parquet", *state, "2026-11-02"))
+    kept = MonitorState.load(written / "s.json")
+    assert (kept.tolerance, kept.spec.label, kept.spec.segment) == (0.05, "click", "country")
+    assert str(kept.spec.top_k) == "top 1 of each request"
+    assert short["since_fit"]["rows"] == 10_000
+    assert [part["name"] for part in short["segments"]] == ['a "b"\\', "de"]
+
+
+def test_a_file_is_counted_once_however_it_is_named(run, written):
+    run("collect", "good.parquet", "--scores", "s0", "--scale", "logit", "--label", "click", "-o", "day.json")
+    common = ("--label", "click", "--state", "s.json", "--day")
+    run("monitor", "map.json", "good.parquet", *common, "2026-11-01")
+    for name in ("'goo*.parquet'".strip("'"), "./good.parquet", str(written / "good.parquet"), "day.json"):
+        message = run("monitor", "map.json", name, *common, "2026-11-01T00:00", code=2)
+        assert "good.parquet was counted on 2026-11-01 already" in message
+    assert MonitorState.load(written / "s.json").days.keys() == {"2026-11-01"}
+
+
+@pytest.mark.parametrize("option", ["--prometheus", "--report"])
+def test_rows_are_counted_only_when_all_other_files_are_written(run, written, option):
+    names = {"--prometheus": "m.prom", "--report": "r.html"}
+    (written / "folder").mkdir()
+    words = ("monitor", "map.json", "good.parquet", "--label", "click", "--state", "s.json", option)
+    (written / names[option]).symlink_to("/dev/full")
+    run(*words, names[option], code=2)
+    assert not (written / "s.json").exists()
+    run(*words, f"folder/{names[option]}")
+    assert MonitorState.load(written / "s.json").days
+
+
+def test_times_that_are_not_iso_are_refused_and_rows_without_a_time_are_stated(run, written):
+    frame = log_of(1, rows=2_000)
+    words = ("monitor", "map.json", "log.csv", "--label", "click", "--time", "at", "--settled-before", "2026-11-03")
+    for text in ("%m/%d/%Y", "%d.%m.%Y %H:%M"):
+        frame.with_columns(pl.col("at").dt.strftime(text)).write_csv(written / "log.csv")
+        assert "pass an ISO date or time" in run(*words, *JSON, code=2)
+    for text in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S+00:00", "%Y-%m-%d %H:%M"):
+        frame.with_columns(pl.col("at").dt.strftime(text)).write_csv(written / "log.csv")
+        assert json.loads(run(*words, *JSON))["latest"]["rows"] == 1_000
+    gaps = pl.when(pl.int_range(2_000) % 2 == 0).then("at")
+    frame.with_columns(at=gaps).write_csv(written / "log.csv")
+    assert "column 'at'" in run(*words, *JSON, code=2)
+    assert json.loads(run(*words, *JSON, "--missing", "drop"))["latest"]["rows"] == 500
+    assert "1,000" in run.stderr
+
+
+def test_the_command_to_run_next_is_stated(run, written):
+    common = ("--label", "click", "--state", "s.json", "--day")
+    assert run("monitor", "map.json", "good.parquet", *common, "2026-11-01").endswith(
+        "\nnext: the same command with the next rows\n"
+    )
+    run("monitor", "map.json", "bad.parquet", *common, "2026-11-02", code=1)
+    (command,) = re.findall("^next: (.*), with the rows since 2026-11-02$", run.stdout, re.M)
+    assert command == "uncurse refresh map.json LOG --label click -o new.json"
+    run(*command.removeprefix("uncurse ").replace("LOG", "bad.parquet").split())
+
+
+def test_the_last_day_of_the_calendar_has_a_page(run, written):
+    words = ("monitor", "map.json", "good.parquet", "--label", "click", "--report", "r.html", "--day")
+    run(*words, "9999-12-31T23:59:59.999999+00:00")
 
 
 def test_a_changed_pool_is_watched(run, written):

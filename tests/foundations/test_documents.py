@@ -144,6 +144,14 @@ def _count(path):
             documents.write(path, str(int(path.read_text()) + 1))
 
 
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
+def test_a_device_without_an_end_is_not_read(device, tmp_path):
+    (tmp_path / "link.json").symlink_to(device)
+    for path in (device, tmp_path / "link.json"):
+        with pytest.raises(UncurseError, match=f"cannot read {path}: it is a device"):
+            documents.read(path)
+
+
 def test_locked_updates_of_several_processes_are_all_kept(tmp_path):
     path = tmp_path / "count"
     documents.write(path, "0")

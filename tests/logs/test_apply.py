@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
+from decimal import Decimal
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit
 
@@ -92,12 +95,20 @@ def test_a_frame_without_rows_gets_a_column_without_rows(engine, make):
 
 
 @pytest.mark.parametrize("engine", [*EAGER, "lazy polars", "stream", SPARK])
-def test_missing_scores_and_segments_are_refused_or_kept(engine, make):
+def test_missing_scores_and_segments_are_refused_or_kept_or_dropped(engine, make):
     table = pa.table({"s": [0.3, None, 0.3], "g": ["a", "a", None]})
     options = {"score": "s", "column": "p", "segment": "g"}
+    with pytest.warns(match="2 of 3 rows have no s or g; they are left out") if engine in EAGER else nullcontext():
+        out = arrow(with_prediction(make(engine, table), SEGMENTED, missing="drop", **options))
+    assert (out.num_rows, out["g"].to_pylist()) == (1, ["a"])
+    assert out["p"].to_pylist() == pytest.approx([SEGMENTED.maps["a"](0.3)], rel=1e-12)
     if engine in EAGER:
-        with pytest.warns(UserWarning, match="1 of 3 rows have a g without a map"):
+        with pytest.warns(UserWarning, match="1 of 3 rows have") as warned:
             out = with_prediction(make(engine, table), SEGMENTED, missing="null", **options)
+        assert {str(one.message).split(" have ", 1)[1] for one in warned} == {
+            "no s; they have no prediction",
+            "a g without a map of its own; they get the default map",
+        }
     else:
         out = with_prediction(make(engine, table), SEGMENTED, missing="null", **options)
     out = arrow(out)["p"].to_pylist()
@@ -131,7 +142,7 @@ def test_pandas_rows_are_met_by_place_whatever_their_index():
         ({"score": "s 2"}, "has no column 's 2'; did you mean 's 1'"),
         ({"segment": "segmnt"}, "has no column 'segmnt'"),
         ({"segment": None}, "segment=None"),
-        ({"missing": "drop"}, "missing='drop' is unknown"),
+        ({"missing": "fill"}, "missing='fill' is unknown"),
     ],
 )
 def test_columns_that_cannot_be_are_named_before_anything_runs(engine, options, message, make):
@@ -212,6 +223,23 @@ def test_segments_in_files_and_folders_stay_text_as_written(kind, tmp_path):
         np.testing.assert_allclose(out["prediction"], segmented.maps[name](out["s1"].to_numpy()), rtol=1e-12)
 
 
+def test_metadata_of_a_parquet_file_stays(tmp_path):
+    table = pa.table({"s": [0.1], "t": [1]}).replace_schema_metadata({"owner": "ads"})
+    pq.write_table(table, tmp_path / "log.parquet")
+    apply_to_files(HALF, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s")
+    assert pq.read_metadata(tmp_path / "out.parquet").metadata[b"owner"] == b"ads"
+    assert pq.read_table(tmp_path / "out.parquet").column_names == ["s", "t", "prediction"]
+
+
+def test_a_type_that_cannot_be_written_is_refused(tmp_path, capfd):
+    table = pa.table({"s": [0.1], "d": pa.array([Decimal(1)], pa.decimal256(60, 2))})
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(UncurseError, match=r"cannot write .*log\.parquet with predictions: .*precision"):
+        apply_to_files(HALF, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s")
+    assert sorted(os.listdir(tmp_path)) == ["log.parquet"]
+    assert collect(tmp_path / "log.parquet", "s").rows == 1
+
+
 def test_a_glob_or_a_folder_gives_a_folder_and_a_file_a_file(tmp_path):
     for name in "ab":
         (tmp_path / "in" / name).mkdir(parents=True)
@@ -274,8 +302,10 @@ def test_missing_scores_of_files_may_stay_missing(tmp_path):
     (tmp_path / "log.csv").write_text("id,s1\na,0.5\nb,\n")
     with pytest.raises(UncurseError, match="column 's1', line 3 is missing"):
         apply_to_files(HALF, tmp_path / "log.csv", tmp_path / "out.csv", score="s1")
-    apply_to_files(HALF, tmp_path / "log.csv", tmp_path / "out.csv", score="s1", missing="null")
-    assert (tmp_path / "out.csv").read_text().splitlines()[2] == "b,,"
+    for missing, text in (("null", "b,,"), ("drop", "")):
+        with pytest.warns(UserWarning, match="1 of 2 rows have no s1"):
+            apply_to_files(HALF, tmp_path / "log.csv", tmp_path / f"{missing}.csv", score="s1", missing=missing)
+        assert "".join((tmp_path / f"{missing}.csv").read_text().splitlines()[2:]) == text
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -82,6 +82,12 @@ def test_hidden_files_are_read_if_they_are_named(tmp_path):
         (["log.parquet", "./log.parquet"], "is named twice"),
         (["log.parquet", "link.parquet"], "is named twice"),
         (["log.parquet", "*g.parquet"], "is named twice"),
+        (["log.parquet", "copy.parquet"], "copy.parquet is a copy of log.parquet, so its rows would count twice"),
+        ("copies", "is a copy of"),
+        ("gone.parquet", "gone.parquet: it is a link to nothing"),
+        ("links", "gone.parquet: it is a link to nothing"),
+        ("links/*.parquet", "gone.parquet: it is a link to nothing"),
+        ("zero.csv", "zero.csv: it is a link to nothing, or no regular file"),
         ("", "a path is empty"),
         (["log.parquet", ""], "a path is empty"),
         ("x" * 300, "there is no such file"),
@@ -94,8 +100,27 @@ def test_paths_that_name_no_log_are_refused(source, message, tmp_path, monkeypat
     os.symlink("log.parquet", "link.parquet")
     os.mkdir("empty")
     (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "copy.parquet").write_bytes((tmp_path / "log.parquet").read_bytes())
+    os.mkdir("copies")
+    for name in ("a.parquet", "b.parquet"):
+        make().write_parquet(tmp_path / "copies" / name)
+    os.mkdir("links")
+    make().write_parquet("links/log.parquet")
+    for name in ("gone.parquet", "links/gone.parquet"):
+        os.symlink("nowhere.parquet", name)
+    os.symlink("/dev/zero", "zero.csv")
     with pytest.raises(UncurseError, match=message):
         collect(source, SCORES)
+
+
+def test_equal_files_without_rows_or_of_other_folders_are_no_copies(tmp_path):
+    for name in ("a", "b"):
+        folder = tmp_path / f"site={name}"
+        folder.mkdir()
+        make().write_parquet(folder / "log.parquet")
+        make().head(0).write_parquet(folder / f"empty-{name}.parquet")
+        make().head(0).write_parquet(folder / "empty.parquet")
+    assert collect(tmp_path, SCORES).rows == 1_200
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,11 @@ def test_every_row_gets_the_map_of_its_segment(last):
     np.testing.assert_array_equal(segmented(GRID, np.resize(["a", "b", "other"], len(GRID))), expected)
 
 
+def test_a_name_of_a_segment_that_is_half_a_character_is_refused():
+    with pytest.raises(UncurseError, match="rename the segment"):
+        Segmented(Affine(1.0, 0.0), {"\ud800": Affine(1.0, 0.0)})
+
+
 def test_missing_segments_are_refused():
     with pytest.raises(UncurseError, match=r"segments\[1\] is None"):
         Segmented(Affine(1.0, 0.0), {"a": Affine(1.0, 1.0)})([0.0, 0.0], np.array(["a", None], dtype=object))

@@ -149,7 +149,10 @@ def pool_of(scores) -> Evidence:
     [
         ({"top_k": 2}, "pass request"),
         ({"value": np.ones(80_000)}, "pass request"),
-        ({"request": np.zeros(80_000, int), "segments": np.zeros(80_000, int)}, "without segments and weights"),
+        (
+            {"request": np.zeros(80_000, int), "segments": np.zeros(80_000, int)},
+            "without segments, weights and teacher",
+        ),
         ({"request": [1, 2]}, "request has"),
         ({"request": np.arange(80_000)}, "no request has more than 1 rows"),
         ({"request": np.zeros(80_000, int)}, "too few different winners of requests: 1"),

@@ -232,6 +232,18 @@ def test_standard_error_of_a_single_metric_is_the_spread_over_resampled_rows(met
     assert abs(np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) - 1) < 0.15
 
 
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_equal_labels_leave_the_binomial_error_of_the_predictions(weight):
+    p, y, w = np.full(122, 121.7 / 122), np.ones(122, int), np.full(122, weight)
+    expected = np.sqrt(p[0] * (1 - p[0]) / 122)
+    for estimate in (
+        evaluate(y, p, [1.0], sample_weight=w).rows[0].calibration_error,
+        calibration_error(y, p, sample_weight=w),
+    ):
+        assert float(estimate) == pytest.approx(121.7 / 122 - 1)
+        assert estimate.standard_error == pytest.approx((1 + estimate) * expected)
+
+
 # ---------------------------------------------------------------------------- many shares, ties, big data
 
 ALPHAS = [0.001, 0.013, 0.02, 0.1, 0.37, 0.5, 0.731, 1.0]
@@ -382,8 +394,7 @@ def test_values_weight_the_sums_but_not_the_selection():
 def test_selected_rows_without_value_are_printed_as_undefined():
     log = from_arrays([[2.0], [1.0], [0.0], [-1.0]], [1, 0, 1, 0])
     values = from_arrays([[2.0], [1.0], [0.0], [-1.0]], [1, 0, 1, 0], sample_weight=[0.0, 1.0, 1.0, 1.0])
-    with pytest.warns(UserWarning, match="has no positive label"):
-        result = evaluate_log(log, None, [0.25, 1.0], values=values)
+    result = evaluate_log(log, None, [0.25, 1.0], values=values)
     assert "nan (nan)" in str(result).splitlines()[1]
     assert "nan (nan)" in result._repr_html_()
     assert result.to_dict()["rows"][0]["ece"] == {"value": None, "standard_error": None, "floor": None}
@@ -432,7 +443,7 @@ def test_estimate_survives_copy_and_pickle():
         assert other == 0.05
         assert (other.standard_error, other.floor) == (0.01, 0.02)
     assert isinstance(estimate, float)
-    assert repr(estimate) == "0.05 ± 0.01 (floor 0.02)"
+    assert repr(estimate) == "0.05 (standard error 0.01, floor 0.02)"
     assert Estimate(0.05, 0.01).to_dict() == {"value": 0.05, "standard_error": 0.01}
 
 

@@ -19,7 +19,7 @@ from uncurse import (
     collect,
     monitor,
 )
-from uncurse.evidence import LogSpec, from_arrays
+from uncurse.evidence import LogSpec, TopK, from_arrays
 from uncurse.methods import DataRecord, FitRecord, Fitted
 from uncurse.monitoring import judge
 from uncurse.monitoring.drift import LambdaChange, ScoreChange
@@ -203,12 +203,69 @@ def test_the_state_of_another_map_is_refused():
     assert map_digest(Segmented(IDENTITY, one)) == map_digest(Segmented(IDENTITY, other))
 
 
-def test_the_same_file_counts_once_a_day():
-    rows = rows_of(0, rows=1_000, sources=("log.parquet",))
-    state = monitor(IDENTITY, rows, day="2026-11-01").state
-    with pytest.raises(UncurseError, match=r"log.parquet was counted on 2026-11-01"):
+def test_a_file_counts_once_under_any_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/log.parquet").write_bytes(b"rows")
+    state = monitor(IDENTITY, rows_of(0, rows=1_000, sources=("logs/log.parquet",)), day="2026-11-01").state
+    state = MonitorState.from_dict(state.to_dict())
+    (tmp_path / "copy.parquet").write_bytes(b"rows")
+    for other in ("logs/log.parquet", "./logs/log.parquet", "logs/*.parquet", "logs", "copy.parquet"):
+        for day in ("2026-11-01", "2026-11-01T06:00", "2026-11-02"):
+            with pytest.raises(UncurseError, match=r"\.parquet was counted on 2026-11-01 already"):
+                monitor(IDENTITY, rows_of(0, rows=1_000, sources=(other,)), state, day=day)
+    (tmp_path / "logs/log.parquet").write_bytes(b"other rows")  # a log that is written anew each day
+    rows = rows_of(0, rows=1_000, sources=("logs/log.parquet",))
+    with pytest.raises(UncurseError, match="or the day of these if the file has changed"):
         monitor(IDENTITY, rows, state, day="2026-11-01")
-    assert monitor(IDENTITY, rows, state, day="2026-11-02").days == 2  # a log that is written anew each day
+    assert monitor(IDENTITY, rows, state, day="2026-11-02").days == 2
+
+
+def test_tolerance_labels_and_selection_are_part_of_the_state():
+    first = monitor(IDENTITY, rows_of(0, factor=0.95), day="2026-11-01", tolerance=0.1)
+    state = MonitorState.from_dict(first.state.to_dict())
+    later = monitor(IDENTITY, rows_of(1, factor=0.95), state, day="2026-11-02")
+    assert later == monitor(IDENTITY, rows_of(1, factor=0.95), state, day="2026-11-02", tolerance=0.1)
+    assert later.decision == "keep"
+    with pytest.raises(UncurseError, match=r"tolerance is 0.02, and 0.1 in the state"):
+        monitor(IDENTITY, rows_of(1), state, day="2026-11-02", tolerance=0.02)
+    logits, labels = draw(1)
+    other = from_arrays(logits[:, None], labels, spec=LogSpec(("s",), "logit", label="sale"))
+    with pytest.raises(UncurseError, match="label is sale, and label in the state"):
+        monitor(IDENTITY, other, state, day="2026-11-02")
+    with pytest.raises(UncurseError, match=r"tolerance is 0.1, and 0.2 in the state"):
+        state.merge(replace(state, tolerance=0.2))
+    assert state.merge(MonitorState(state.map_id)).tolerance == 0.1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cumulants", [1e30] * 25), ("cumulants", [1.0]), ("cumulants", ["a"] * 25), ("served", None), ("observed", 1e4)],
+)
+def test_sums_that_no_rows_have_are_refused(field, value):
+    content = monitor(IDENTITY, rows_of(0, rows=1_000), day="2026-11-01").state.to_dict()
+    content["days"]["2026-11-01"]["sums"][field] = value
+    with pytest.raises(UncurseError):
+        MonitorState.from_dict(content)
+
+
+def test_the_error_of_the_served_scores_is_kept_too():
+    score_map = Affine(0.8, -0.3)
+    logits, labels = draw(3, rows=4_000)
+    verdict = monitor(score_map, from_arrays(logits[:, None], labels), day="2026-11-01")
+    found = verdict.since_fit
+    assert found.served_error == pytest.approx(expit(logits).sum() / labels.sum() - 1, rel=1e-6)
+    assert found.error == pytest.approx(score_map(logits).sum() / labels.sum() - 1, rel=1e-6)
+    assert sum(sums.served for sums in verdict.state.buckets.values()) == pytest.approx(expit(logits).sum(), rel=1e-6)
+
+
+def test_rows_that_look_like_the_pool_of_the_fit_are_warned_of():
+    fitted, pool = fitted_on_pool(), labeled_pool(1)
+    with pytest.warns(UserWarning, match="look like all candidates; the map is made for the rows that are selected"):
+        monitor(fitted, pool)
+    monitor(fitted, labeled_pool(1, shift=0.5))  # pytest makes warnings errors
+    winners = replace(pool, spec=replace(pool.spec, top_k=TopK("request", 1)))
+    monitor(fitted, winners)
 
 
 # ---------------------------------------------------------------------------- verdicts
@@ -227,7 +284,7 @@ def test_a_state_alone_has_the_same_verdict():
     for day, factor in enumerate((1.0, 0.9, 0.7), 1):
         verdict = monitor(IDENTITY, rows_of(day, factor=factor), state, day=f"2026-11-{day:02}", tolerance=0.02)
         state = verdict.state
-    assert judge(state, tolerance=0.02) == verdict
+    assert judge(state) == verdict
 
 
 def test_predictions_that_are_too_high_raise_an_alarm():
@@ -315,14 +372,16 @@ def labeled_pool(seed, rows=50_000, shift=0.0, noise=0.4, fall=0.0):
 
 def test_scores_and_lambda_are_compared_with_the_fit():
     fitted = fitted_on_pool()
-    same = monitor(fitted, labeled_pool(1), pool=labeled_pool(1))
+    with pytest.warns(UserWarning, match="look like all candidates"):
+        same = monitor(fitted, labeled_pool(1), pool=labeled_pool(1))
     assert same.decision == "keep"
     assert same.scores.stability < 0.01
     assert abs(same.shrinkage.standard_errors) < 4
-    moved = monitor(fitted, labeled_pool(2, rows=2_000), pool=labeled_pool(3, shift=0.5))
+    moved = monitor(fitted, labeled_pool(2, rows=900), pool=labeled_pool(3, shift=0.5))
     assert moved.decision in ("watch", "alarm")
     assert moved.scores.mean == pytest.approx(0.5 / math.hypot(1, 0.4), abs=0.03)
-    noisy = monitor(fitted, labeled_pool(1), pool=labeled_pool(3, noise=0.6))
+    with pytest.warns(UserWarning, match="look like all candidates"):
+        noisy = monitor(fitted, labeled_pool(1), pool=labeled_pool(3, noise=0.6))
     assert noisy.shrinkage.standard_errors < -3
     assert noisy.decision == "watch"
     assert "λ changed" in noisy.reason
@@ -549,6 +608,7 @@ def test_every_number_of_a_verdict_is_a_metric():
     escaped = {'a "b"\\\n': r"a \"b\"\\\n", "c": "c"}
     parts |= {f'rows="since_fit",segment="{escaped[part.name]}"': part for part in found.segments}
     names = {"rows": "rows", "predicted": "predicted", "observed": "observed", "error": "error", "e_value": "e_value"}
+    names["served_error"] = "served_error"
     wanted = {
         f'uncurse_{metric}{{map="main",{labels}}}': getattr(part, name)
         for metric, name in {**names, "error_low": "low", "error_high": "high"}.items()

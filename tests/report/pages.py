@@ -47,7 +47,7 @@ def state_of(days, error=lambda day: 0.0, rows=1.0, hours=24, seed=0, segments=(
         sums.append(LabelSums.of(predictions, observed, n))
         time = datetime(2026, 11, 1) + timedelta(hours=hours * day)
         name = time.date().isoformat() if hours == 24 else time.isoformat(timespec="minutes")
-        found[name] = Day(sums[-1], -3.0 + 0.01 * day, 1.0, ("log.parquet",))
+        found[name] = Day(sums[-1], -3.0 + 0.01 * day, 1.0, {"log.parquet": ""})
     total = sum(sums[1:], sums[0])
     return MonitorState(map_digest(MAP), found, {"1% to 2%": total}, dict.fromkeys(segments, total))
 

@@ -1,13 +1,16 @@
 """Numbers and sentences of the page of an evaluation."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from pages import ALPHAS, draw_world, evaluation_of, section, summary_of, tables, written
+from scipy.special import expit, logit
 
 from uncurse import Affine, UncurseError, evaluate
 from uncurse.methods import DataRecord, FitRecord, Fitted, SegmentRecord
+from uncurse.methods.remaining_error import ErrorTable
 from uncurse.metrics import Estimate
 from uncurse.report import Method, evaluation_page
 
@@ -22,11 +25,16 @@ def methods():
     return [Method("as served", evaluation_of()), Method("vad.json", evaluation_of(0.8, -0.4), FITTED)]
 
 
-def with_error(methods, error, standard_error):
-    """The evaluation of the first method with another calibration error."""
-    old = methods[0].evaluation
-    value = Estimate(error, standard_error)
-    return replace(old, rows=tuple(replace(row, calibration_error=value) for row in old.rows))
+def with_errors(method, error, standard_error=0.01):
+    """The method with another calibration error on all shares."""
+    rows = [
+        replace(
+            row, predicted=(1 + error) * row.observed, ratio=Estimate(1 + error, standard_error),
+            calibration_error=Estimate(error, standard_error),
+        )
+        for row in method.evaluation.rows
+    ]  # fmt: skip
+    return replace(method, evaluation=replace(method.evaluation, rows=tuple(rows)))
 
 
 def with_record(methods, **changes):
@@ -41,50 +49,52 @@ def numbers(text):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "sentence"),
+    ("after", "verdict", "decision"),
     [
-        (
-            (0.123, 0.01), (-0.004, 0.01),
-            "On the top 2%, the scores over-predict by 12.3% (95% interval +10.3% to +14.3%). After map.json, they "
-            "have a calibration error of −0.4% (−2.4% to +1.6%), consistent with zero.",
-        ),
-        ((-0.05, 0.01), None, "On the top 2%, the scores under-predict by 5.0% (95% interval −7.0% to −3.0%)."),
-        ((0.001, 0.0001), None, "On the top 2%, the scores over-predict by 0.10% (95% interval +0.08% to +0.12%)."),
+        (0.01, "vad.json helps.", "keep"),
+        (0.123, "It is unclear whether vad.json helps.", "watch"),
+        (0.9, "vad.json hurts.", "alarm"),
     ],
-)  # fmt: skip
-def test_the_headline_states_the_error_before_and_after(methods, before, after, sentence):
-    given = [Method("as served", with_error(methods, *before))]
-    if after is not None:
-        given.append(Method("map.json", with_error(methods, *after)))
-    assert evaluation_page(given).headline == sentence
+)
+def test_the_headline_says_whether_the_map_helps_over_all_shares(methods, after, verdict, decision):
+    pair = [with_errors(methods[0], 0.123), with_errors(methods[1], after)]
+    page = evaluation_page(pair)
+    errors = f"predictions are off by 12.3% on average as served and by {100 * after:.1f}% with vad.json."
+    assert page.headline == f"{verdict} On the top 2% to all rows, {errors}"
+    assert page.decision == decision
+    assert page.emphasis in page.headline
+    assert page.note.startswith("Probability that vad.json is nearer to the truth than the scores as served: ")
+    assert [one.value for one in page.numbers] == ["12.3%", f"{100 * after:.1f}%"]
 
 
-def test_the_headline_is_about_the_first_of_several_maps_not_the_best(methods):
-    errors = {"as served": 0.2, "a": 0.05, "b": -0.01, "c": 0.02}
-    given = [Method(name, with_error(methods, error, 0.001)) for name, error in errors.items()]
-    headline = evaluation_page(given).headline
-    assert "After a (first of 3 maps), they over-predict by 5.00% (" in headline
-    assert "After b" not in headline
+def test_without_a_map_the_headline_says_where_predictions_are_wrong(methods):
+    for error, words in ((0.123, "too high at every share, by 12.3%"), (-0.05, "too low at every share, by 5.0%"),
+                         (0.0, "within noise of the truth at every share")):  # fmt: skip
+        assert evaluation_page([with_errors(methods[0], error, 0.01)]).headline == f"Predictions as served are {words}."
+    (top, *others), mixed = with_errors(methods[0], 0.0, 0.01).evaluation.rows, methods[0].evaluation
+    mixed = replace(mixed, rows=(replace(top, calibration_error=Estimate(0.2, 0.01)), *others))
+    words = "Predictions as served are too high on the top 2%, and within noise elsewhere."
+    assert evaluation_page([Method("as served", mixed)]).headline == words
+
+
+def test_the_headline_is_about_the_first_of_several_maps_and_all_are_ranked(methods):
+    errors = {"as served": 0.2, "a": 0.05, "b": -0.01, "c": 0.12}
+    page = evaluation_page([replace(with_errors(methods[0], error), name=name) for name, error in errors.items()])
+    assert page.headline.startswith("a helps. ")
+    assert re.search(r"Probability of being the nearest: b (>99|\d+)%, ", page.note)
 
 
 def test_the_headline_is_about_the_value_if_it_is_known(methods):
-    given = [Method("as served", methods[0].evaluation, value=with_error(methods, 0.2, 0.01))]
-    start = "On the top 2%, weighted by revenue, the scores over-predict by 20.0% (95% interval +18.0% to +22.0%)."
-    assert evaluation_page(given, value_name="revenue").headline == start
+    given = [Method("as served", methods[0].evaluation, value=with_errors(methods[0], 0.2).evaluation)]
+    given.append(Method("a", methods[1].evaluation, value=with_errors(methods[1], 0.1).evaluation))
+    headline = evaluation_page(given, value_name="revenue").headline
+    assert headline.startswith("a helps. On the top 2% to all rows, weighted by revenue, predictions are off by 20.0%")
 
 
-def test_the_headline_is_about_the_first_share_that_was_given():
-    page = evaluation_page([Method("as served", evaluation_of(alphas=[0.1, 0.02]))])
-    assert page.headline.startswith("On the top 10%, ")
-    assert tables(page, "error")[0].header == ["method", "top 10%", "top 2%"]
-
-
-def test_the_selection_is_named(methods):
-    one = [Method("as served", evaluation_of(alphas=[1.0]))]
-    name = "top 1 of each request"
-    assert evaluation_page(one, selection=name).headline.startswith(f"On the {name}, ")
-    several = evaluation_page(methods, selection=name)
-    assert several.headline.startswith(f"On the top 2% of the selected rows ({name}), ")
+def test_the_selection_is_named():
+    one = [Method("as served", evaluation_of(alphas=[1.0])), Method("a", evaluation_of(0.8, -0.4, alphas=[1.0]))]
+    page = evaluation_page(one, selection="top 1 of each request")
+    assert " On the top 1 of each request, predictions are off by" in page.headline
 
 
 def test_a_share_without_a_positive_label_is_skipped(tmp_path):
@@ -93,7 +103,7 @@ def test_a_share_without_a_positive_label_is_skipped(tmp_path):
         with pytest.warns(UserWarning, match="has no positive label"):
             result = evaluate(y, p, [0.02, 0.5])
         page = evaluation_page([Method("a", result), Method("b", result)])
-        expected = "On the top 50%" if y.any() else "No selection has a positive label"
+        expected = "It is unclear whether b helps. On the top 50%, " if y.any() else "No selection has a positive label"
         assert page.headline.startswith(expected)
         assert "undefined" in written(page, tmp_path / "r.html")
 
@@ -112,24 +122,53 @@ def test_the_chart_of_errors_has_the_95_percent_interval(methods):
         ends = band[np.isclose(band[:, 0], alpha), 1]
         assert np.ptp(ends) == pytest.approx(2 * 1.959964 * error.standard_error)
     overview, every = tables(page, "error")
-    assert overview.header == ["method", "top 2%", "top 5%", "top 10%", "all rows"]
-    assert overview.rows[1][1].startswith(f"{100 * errors[0]:+.1f}%".replace("-", "−"))
+    assert [row[0] for row in overview.rows] == ["top 2%", "top 5%", "top 10%", "all rows"]
+    cells = [row[overview.header.index("vad.json")] for row in overview.rows]
+    assert [cell.split("%")[0] for cell in cells] == [f"{100 * e:+.1f}".replace("-", "−") for e in errors]
     assert len(every.rows) == len(methods) * len(ALPHAS)
+    assert section(page, "error").title.startswith("With vad.json, predictions are ")
 
 
-def test_outcomes_are_counted_per_million_selected_rows(methods):
-    (ax,) = evaluation_page(methods).figures()["outcomes"].axes
-    lines = {line.get_label(): line.get_ydata() for line in ax.lines}
-    row = methods[0].evaluation.rows[0]
-    rate = row.observed / row.selected
-    assert (lines["observed"][0], lines["as served"][0]) == pytest.approx(
-        (1e6 * rate, 1e6 * row.predicted / row.selected)
-    )
-    assert set(lines) == {"observed", "as served", "vad.json"}
-    band = ax.collections[0].get_paths()[0].vertices
-    # Bins explain part of the variance, so the interval is a little narrower than that of equal rates.
-    width = 2 * 1.959964 * 1e6 * np.sqrt(rate * (1 - rate) / row.selected)
-    assert 0.85 * width < np.ptp(band[np.isclose(band[:, 0], 0.02), 1]) <= width + 1
+def test_the_page_says_whether_the_interval_of_the_fit_held(methods):
+    held = ErrorTable((0.01, 1.0), (0.0, 0.0), (0.05, 0.05), (0.0, 0.0), 1)
+    missed = ErrorTable((0.03, 1.0), (1.0, 1.0), (0.01, 0.01), (0.0, 0.0), 1)
+    for errors, words in ((held, ["held"] * 4), (missed, ["", *["did not hold"] * 3])):
+        pair = [methods[0], replace(methods[1], fitted=replace(FITTED, errors=errors))]
+        table, _ = tables(evaluation_page(pair), "error")
+        assert [row[table.header.index("expected")].partition("\n")[2] for row in table.rows] == words
+        by_request = evaluation_page(pair, selection="top 1 of each request")  # other rows than those of the fit
+        assert "expected" not in tables(by_request, "error")[0].header
+
+
+def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
+    counts, step = section(evaluation_page(methods), "outcomes").prose
+    row = methods[0].evaluation.rows[-1]
+    assert counts.startswith(f"On all rows, {row.observed:,.0f} positives were observed in 30,000 rows. Predicted: ")
+    assert f"as served {row.predicted:,.0f}, " in counts
+    assert step.startswith("Next: ")
+
+
+def test_segments_have_their_own_verdict_the_largest_first(methods):
+    rows = methods[0].evaluation
+    good, bad = (with_errors(methods[0], error).evaluation.rows[2:3] for error in (0.3, 0.01))
+    segments = {
+        "<large>": [replace(rows, rows=good), replace(rows, rows=bad)],
+        "small": [replace(rows, rows=bad), replace(rows, rows=good)],
+    }
+    page = evaluation_page(methods, segments=segments)
+    (table,) = tables(page, "by-segment")
+    assert [tuple(row[:2]) for row in table.rows] == [("<large>", "helps (>99%)"), ("small", "hurts (<1%)")]
+    (ax,) = page.figures()["segments"].axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["<large>", "small"]
+    assert section(evaluation_page(methods), "by-segment") is None
+
+
+def test_the_map_is_drawn_over_the_evaluated_scores(methods):
+    page = evaluation_page(methods, SUMMARY)
+    line = next(line for line in page.figures()["map"].axes[0].lines if line.get_label() == "vad.json")
+    x, y = line.get_data()
+    np.testing.assert_allclose(y, expit(0.8 * logit(x) - 0.4))
+    assert section(evaluation_page(methods[:1], SUMMARY), "map") is None
 
 
 def test_value_is_a_table(methods):
@@ -143,12 +182,10 @@ def test_value_is_a_table(methods):
 
 def test_reliability_shows_the_bins_of_the_ece(methods):
     page = evaluation_page(methods)
-    row = methods[0].evaluation.rows[0]
-    first, *others = tables(page, "reliability")
-    assert len(others) == len(ALPHAS) - 1
-    shown = [numbers(cells[2])[0] - numbers(cells[3])[0] for cells in first.rows[:10]]
-    assert np.mean(np.abs(shown)) == pytest.approx(row.ece, rel=0.05)
-    ax = page.figures()["reliability-1"].axes[0]
+    (table,) = tables(page, "reliability")
+    shown = [numbers(row[3])[0] - numbers(row[4])[0] for row in table.rows if row[:2] == ["top 2%", "as served"]]
+    assert np.mean(np.abs(shown)) == pytest.approx(methods[0].evaluation.rows[0].ece, rel=0.05)
+    ax, row = page.figures()["reliability"].axes[0], methods[0].evaluation.rows[-1]  # the largest share
     np.testing.assert_allclose(ax.lines[0].get_xdata(), [b.predicted for b in row.bins])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [b.observed for b in row.bins])
 
@@ -166,13 +203,10 @@ def test_scores_of_fits_and_of_the_evaluated_rows_are_compared(methods):
     assert section(evaluation_page(methods[:1]), "scores") is None
 
 
-def test_the_largest_segments_are_shown(methods):
-    segments = {f"placement {i}": SegmentRecord(0.8, -2.0, 100 + i) for i in range(200)}
-    page = evaluation_page(with_record(methods, segments=segments))
-    (table,) = tables(page, "lambda")
-    assert "the 40 largest of 200 segments" in table.caption
-    assert {row[0] for row in table.rows} == {"all rows", *(f"placement {i}" for i in range(160, 200))}
-    assert section(evaluation_page(with_record(methods, segments={})), "lambda") is None
+def test_diagnostics_that_find_nothing_are_folded(methods):
+    moved = replace(SUMMARY, mean=SUMMARY.mean + 0.5 * SUMMARY.sd)
+    for served, folded in ((SUMMARY, True), (moved, False)):
+        assert section(evaluation_page(methods, served), "scores").folded is folded
 
 
 def test_the_page_states_every_option_of_a_fit(methods):

@@ -19,7 +19,7 @@ from uncurse.report import monitor_page
 
 
 def page_of(state, tolerance=0.0):
-    return monitor_page(judge(state, tolerance=tolerance), "map.json", tolerance)
+    return monitor_page(judge(replace(state, tolerance=tolerance)), "map.json")
 
 
 def axes(page, name):
@@ -87,16 +87,16 @@ def test_the_axis_of_time_has_a_tick_at_days_that_were_seen(days, hours, labels,
     assert low < min(ax.get_xticks()) <= max(ax.get_xticks()) < high
 
 
-def test_the_evidence_has_lines_at_20_and_5_and_ends_at_a_million():
+def test_the_evidence_has_lines_at_20_and_5_and_ends_at_100():
     state = state_of(3)
     ax = axes(page_of(state), "evidence")
     alarm, watch, found = (line.get_ydata() for line in ax.lines)
     assert (alarm[0], watch[0]) == pytest.approx((20, 5))
     assert found[-1] == pytest.approx(judge(state).since_fit.e_value)
-    assert ax.get_yscale() == "log"
+    assert ax.get_yscale() == "linear"
     wrong = page_of(state_of(20, lambda day: 0.9))
-    assert max(axes(wrong, "evidence").lines[-1].get_ydata()) == pytest.approx(1e6)
-    assert "over a million" in wrong.numbers[1].value
+    assert max(axes(wrong, "evidence").lines[-1].get_ydata()) == pytest.approx(100)
+    assert section(wrong, "evidence").title == "Evidence against the map: > 1,000,000"
 
 
 # ---------------------------------------------------------------------------- sentences
@@ -104,14 +104,25 @@ def test_the_evidence_has_lines_at_20_and_5_and_ends_at_a_million():
 
 def test_the_headline_is_the_verdict_and_its_numbers_agree():
     keep = page_of(state_of(3))
-    assert keep.headline.startswith("Keep map.json. No evidence against the map: predictions are ")
-    assert keep.decision == "keep"
+    assert re.fullmatch(
+        r"Keep map.json. Its predictions are [\d.]+% too (high|low), within noise of the truth.", keep.headline
+    )
+    assert (keep.decision, keep.emphasis) == ("keep", "Keep")
     assert "since the fit" in keep.numbers[0].name
     alarm = page_of(state_of(12, lambda day: 0.4 if day >= 6 else 0.0))
-    assert "Since 2026-11-07 predictions are " in alarm.headline
-    assert re.search(r"; the alarm was raised on 2026-11-\d\d\.$", alarm.headline)
+    assert re.fullmatch(r"Alarm: since 2026-11-07, the predictions of map.json are [\d.]+% too high\.", alarm.headline)
+    assert re.search(r" The alarm was raised on 2026-11-\d\d and stays", alarm.note)
     assert "since 2026-11-07" in alarm.numbers[0].name
-    assert alarm.numbers[0].value.removeprefix("+").removesuffix("%") in alarm.headline
+    size = float(re.search(r"([\d.]+)% too high", alarm.headline)[1])
+    assert float(alarm.numbers[0].value.strip("+%")) == pytest.approx(size, abs=0.5)
+
+
+def test_the_error_of_the_served_scores_is_beside_that_of_the_map():
+    state = state_of(3)
+    days = {name: replace(day, sums=replace(day.sums, served=2 * day.sums.observed)) for name, day in state.ordered}
+    page = page_of(replace(state, days=days))
+    assert (page.numbers[1].name, page.numbers[1].value) == ("as served, since the fit", "+100.0%")
+    assert [section(page, name).blocks[0].header[4] for name in ("ranges",)] == ["as served"]
 
 
 def test_changes_of_scores_and_lambda_are_stated():
@@ -128,7 +139,10 @@ def test_the_note_says_what_to_do_and_what_is_missing():
     assert few.startswith("In 2 days with 10,600 rows, 200 positives were predicted and ")
     assert "more positives would find or exclude an error of 5%" in few
     assert "enough labels to find an error of 5%" in many
-    assert "Refresh the map with labels from after the change" in page_of(state_of(5, lambda day: 0.9)).note
+    wrong = state_of(5, lambda day: 0.9)
+    assert page_of(wrong).note.endswith("Next: refresh the map with labels from after the change, or fit it again.")
+    command = monitor_page(judge(wrong), "map.json", next_step="uncurse refresh map.json LOG -o new.json").note
+    assert command.endswith("Next: uncurse refresh map.json LOG -o new.json.")
     assert "up to 2.0% are accepted" in page_of(state_of(2), tolerance=0.02).note
 
 
@@ -149,7 +163,7 @@ def test_a_page_of_any_number_of_days(tmp_path, days):
     reader = Reader(content)
     assert reader.open == []
     for heading in ("Calibration error by day", "Evidence against the map", "Served scores by day",
-                    "By range", "By segment", "Terms", "95% confidence sequence"):  # fmt: skip
+                    "By range", "By segment", "Terms", "95% confidence sequence", "as served"):  # fmt: skip
         assert heading in reader.text
     assert "noise floor" not in reader.text
     assert "NaN" not in content
@@ -193,6 +207,7 @@ def test_monitor_writes_the_page(run, logs):
         run("monitor", "map.json", f"{day}.parquet", *options)
     content = (logs / "r.html").read_text(encoding="utf-8")
     assert ">Keep</span> map.json. " in content
+    assert "Next: the same command with the next rows." in content
     assert "In 2 days with 10,000 rows" in content
     assert "<code>uncurse fit pool.parquet</code>" in content
     assert "--day 2026-11-02 --report r.html</code>" in content

@@ -106,7 +106,7 @@ def drawn(page):
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        (None, 6),  # error, outcomes, three of reliability, ECE and MCE
+        (None, 4),  # errors, map, reliability, ECE and MCE
         ("1.html", 3),  # since the fit only
         ("365.html", 3),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from uncurse import Affine, Curve, UncurseError
 from uncurse.cli import app
 from uncurse.serving import fold_file, verify, verify_files
-from uncurse.serving.fold import family
+from uncurse.serving.fold import family, load_family
 
 MAP = Affine(0.8, -0.3)
 
@@ -114,7 +115,7 @@ def test_weights(name, models, tmp_path):
     if name.endswith("safetensors"):
         with safe_open(tmp_path / name, "pt") as file:
             state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            assert file.metadata() == {"made": "here"}
+            assert file.metadata()["made"] == "here"
     else:
         state = torch.load(tmp_path / name, weights_only=True)
     old = torch.load(models / "t.pt", weights_only=True)
@@ -217,13 +218,41 @@ def test_cut_files_give_our_error_and_no_model(name, models, tmp_path):
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["m.txt", "x.json", "x.ubj", "c.cbm", "c.json", "n.onnx", "t.pt", "t.safetensors"])
+def test_a_folded_model_says_so_and_a_second_fold_is_refused(name, models, tmp_path):
+    layer = "2" if name.startswith("t.") else None
+    kind = load_family(family(models / name))
+    assert kind.stamp(kind.read(models / name)) is None
+    first, second = tmp_path / f"1{name}", tmp_path / f"2{name}"
+    fold_file(MAP, models / name, first, layer=layer)
+    stamp = kind.stamp(kind.read(first))
+    assert "Affine(slope=0.8, intercept=-0.3" in stamp
+    with pytest.raises(UncurseError, match=r"holds a map already \(Affine\(slope=0\.8.*original model"):
+        fold_file(MAP, first, second, layer=layer)
+    assert not second.exists()
+    fold_file(Affine(0.5, 0.25), first, second, layer=layer, again=True)
+    assert kind.stamp(kind.read(second)).startswith(f"{stamp}; Affine(slope=0.5, intercept=0.25")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(r"leaf_value=\S+", "leaf_value=1Z"), (r"left_child=\S+", "left_child=99"), (r"num_leaves=\d+", "num_leaves=-3")],
+)
+def test_a_damaged_lightgbm_text_is_an_error_even_if_the_library_aborts(old, new, models, tmp_path):
+    (tmp_path / "m.txt").write_text(re.sub(old, new, (models / "m.txt").read_text(), count=1))
+    with pytest.raises(UncurseError, match=r"LightGBM does not read .*m\.txt"):
+        fold_file(MAP, tmp_path / "m.txt", tmp_path / "out.txt")
+    with pytest.raises(UncurseError, match=r"LightGBM does not read .*m\.txt"):
+        verify_files(MAP, models / "m.txt", tmp_path / "m.txt", models / "rows.parquet")
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"", "is no model file that is known"),
         (b"{" * 200_000, "is no model file that is known"),
         (b'{"a": 1}', "is no model file that is known"),
-        (b'{"ctr_data": 1}', "CatBoost"),
+        (b'{"features_info": {}}', "CatBoost"),
         (b'{"learner": null, "version": [2, 0, 0]}', r"XGBoost does not read \S+ \([^\[\]/]+\); save it again"),
         (b"hello", "is no model file that is known"),
     ],

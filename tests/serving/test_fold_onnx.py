@@ -323,7 +323,7 @@ def test_numbers_used_inside_a_branch_stay():
 def test_folding_twice(raw):
     ends = [helper.make_node("Tanh", ["a"], ["t"]), helper.make_node("Add", ["a", "t"], ["p" if raw else "l"])]
     model = graph([gemm("a"), *ends, *([] if raw else [SIGMOID])], layer())
-    twice = fold(MAP, fold(MAP, model))
+    twice = fold(MAP, fold(MAP, model), again=True)
     onnx.checker.check_model(twice)
     l = run(model) if raw else logit(run(model))
     wanted = 0.8 * (0.8 * l - 0.3) - 0.3

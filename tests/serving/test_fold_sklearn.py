@@ -201,3 +201,30 @@ def test_a_map_of_probabilities_does_not_fit_a_sum_that_is_not_one(world):
     for model in (Ridge(), LinearSVC()):
         with pytest.raises(UncurseError, match=r"probabilities|differs"):
             fold(Affine(0.8, -0.3, scale="probability"), model.fit(X, y))
+
+
+@pytest.mark.parametrize("outer", ["alone", "pipeline", "search", "frozen", "lightgbm"])
+def test_a_second_fold_is_noticed_inside_pipelines_and_searches(outer):
+    import lightgbm
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y = X[:, 0] > 0
+    made = {
+        "alone": LogisticRegression(),
+        "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+        "search": GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2),
+        "frozen": FrozenEstimator(LogisticRegression().fit(X, y)),
+        "lightgbm": make_pipeline(StandardScaler(), lightgbm.LGBMClassifier(n_estimators=3, verbose=-1, n_jobs=1)),
+    }[outer]
+    line, X = Affine(0.5, -0.1), X
+    folded = fold(line, made.fit(X, y))
+    with pytest.raises(UncurseError, match="holds a map already"):
+        fold(line, folded)
+    twice = fold(line, folded, again=True)
+    wanted = 0.25 * logit(made.predict_proba(X)[:, 1]) - 0.15
+    np.testing.assert_allclose(logit(twice.predict_proba(X)[:, 1]), wanted, atol=1e-6)

@@ -218,3 +218,33 @@ def test_the_layer_of_a_state_dict_is_named(nets):
         fold(MAP, state, layer="wide")
     assert float(fold(MAP, state, layer="top")["top.bias"]) == pytest.approx(0.5)
     assert (state["top.bias"] == 1).all()
+
+
+@pytest.mark.parametrize("tail", ["BatchNorm1d(1)", "LayerNorm(1)", "PReLU()", "Linear(1, 1)"])
+def test_a_state_dict_with_one_number_after_the_layer_is_refused(tail):
+    from torch import nn
+
+    net = nn.Sequential(nn.Linear(4, 3), nn.PReLU(), nn.BatchNorm1d(3), nn.Linear(3, 1), eval(f"nn.{tail}"))
+    with pytest.raises(UncurseError, match=r"4\.\w+ is one number .* layer '3'"):
+        fold(MAP, net.state_dict(), layer="3")
+    fold(MAP, net[:4].state_dict(), layer="3")
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_state_dict_with_a_temperature_is_refused(shape):
+    import torch
+    from torch import nn
+
+    net = nn.ModuleDict({"body": nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))})
+    net.register_parameter("temperature", nn.Parameter(torch.full(shape, 2.0)))
+    with pytest.raises(UncurseError, match="temperature is one number"):
+        fold(MAP, net.state_dict(), layer="body.1")
+
+
+def test_a_module_that_was_folded_is_refused(nets):
+    from torch import nn
+
+    folded = fold(MAP, nn.Linear(4, 1))
+    with pytest.raises(UncurseError, match="holds a map already"):
+        fold(MAP, folded)
+    assert fold(MAP, folded, again=True).bias is not None

@@ -20,6 +20,7 @@ _GROUPS = {
     "Correct": ("collect", "fit", "apply"),
     "Check": ("evaluate", "monitor", "refresh"),
     "Serve": ("fold", "verify", "export"),
+    "Winners": ("winner",),
 }
 
 

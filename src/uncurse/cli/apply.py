@@ -6,14 +6,14 @@ import os
 import shutil
 import sys
 import tempfile
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ..errors import UncurseError
 from ..validation import warn_user
 from .app import app
-from .options import MapFile
+from .options import MapFile, Missing
 from .output import Format, Quiet, check_outputs, emit, working
 from .reading import check_served, column_names, input_file, load_map
 
@@ -28,9 +28,7 @@ def apply(
     ],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "prediction",
     segment: Annotated[str | None, typer.Option(help="Column of segments, for a map by segment.")] = None,
-    missing: Annotated[
-        Literal["refuse", "null"], typer.Option(help="What to do with missing scores; null keeps them missing.")
-    ] = "refuse",
+    missing: Missing = None,
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
@@ -66,7 +64,7 @@ def apply(
             score=score,
             column=column,
             segment=segment,
-            missing=missing,
+            missing=missing or "error",
             progress=lambda _: advance(1),
         )
         if out == "-":

@@ -125,6 +125,8 @@ def _added(into: str, evidence: Evidence, half_life: float | None) -> Evidence:
     if not os.path.exists(into):
         return evidence
     existing, time = Evidence.load(into), evidence.as_of
+    if set(evidence.digests) & set(existing.digests):
+        raise UncurseError(f"{into} holds the rows of {', '.join(evidence.sources)} already; add each log once")
     if half_life is not None:
         if existing.as_of is None:
             raise UncurseError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,10 @@ from .output import Format, Quiet, check_outputs, emit, note, working
 if TYPE_CHECKING:
     from ..evidence import Evidence
     from ..methods import Fitted
+    from ..metrics import Evaluation
     from ..report import Method
+
+_MOST_SEGMENTS, _SHOWN_SEGMENTS = 100, 20  # that are evaluated, and lines of them in the text
 
 
 @app.command()
@@ -39,14 +42,17 @@ def evaluate(
         typer.Option(
             parser=options.shares,
             metavar="SHARES",
-            help="Selected shares: 2%,5% or first:last:step (default 0.02:0.10:0.01).",
+            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, as far as they select 100 rows "
+            "and 10 predicted positives).",
         ),
     ] = None,
     request: options.Request = None,
     top_k: options.TopK = None,
     scale: options.Scale = None,
     weight: options.Weight = None,
-    segment: options.SegmentColumn = None,
+    segment: Annotated[
+        str | None, typer.Option(help="Column of segments; the errors are shown for each (default: that of the maps).")
+    ] = None,
     negative_sampling_rate: options.NegativeRate = None,
     missing: options.Missing = None,
     value: Annotated[
@@ -76,20 +82,18 @@ def evaluate(
       uncurse evaluate log.parquet --scores s0 --label click --map map.json --top 2% --fail-above 5%
       uncurse evaluate log.parquet --scores s0 --scale logit --label click --request request_id --top-k 1
     """
-    from ..maps import Segmented
     from ..methods.records import ScoreSummary
-    from ..metrics import evaluate_log
+    from ..metrics import default_shares, evaluate_log
     from ..report import Method, evaluation_page
+    from ..report.evaluation import compare_methods, promises
 
     check_outputs({"--report": report}, [*log, *(maps or [])])
     loaded = {path: reading.load_map(path) for path in maps or []}
-    if segment is not None and not any(isinstance(one.map, Segmented) for one in loaded.values()):
-        raise UncurseError(f"--segment {segment} is for maps by segment, and none of the maps is; leave it out")
     given: dict[str, Any] = {"scores": reading.served_column(scores), "scale": scale, "label": label, "weight": weight}
     given |= {"negative_sampling_rate": negative_sampling_rate, "segment": segment, "missing": missing}
     given |= {"trials": trials, "request": request, "top_k": top_k}
     evidence = reading.read_for_maps(log, loaded, given)
-    alphas = top or options.shares("0.02:0.10:0.01" if evidence.spec.top_k is None else "1")
+    alphas = top or ([1.0] if evidence.spec.top_k is not None else default_shares(evidence))
     values = None if value is None else _collect_values(log, evidence, value, missing)
     # With a negative-sampling rate, evidence holds corrected scores: what is served without a map is much too high.
     corrected = evidence.spec.negative_sampling_rate not in (None, 1.0)
@@ -106,15 +110,22 @@ def evaluate(
         valued = None if values is None else evaluate_log(evidence, score_map, alphas, values=values)
         methods.append(Method(name, evaluation, fitted, valued))
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
+    segments = _by_segment(methods, evidence, max(alphas))
     facts = reading.log_facts(log, evidence, Maps=[*loaded])
     if report is not None:
         assert evidence.served is not None  # a log with labels has logits
         with working("drawing"):
             served = ScoreSummary.of(evidence.served) if selection is None else None
-            page = evaluation_page(methods, served, facts, selection=selection, value_name=value or "value")
-            page.to_html(report)
-    document = {"facts": facts, "selection": selection, "methods": [_plain(method) for method in methods]}
-    emit(format, _text(methods, evidence, value), "evaluations", document)
+            more: dict[str, Any] = {"selection": selection, "value_name": value or "value", "segments": segments}
+            evaluation_page(methods, served, facts, **more).to_html(report)
+    found = compare_methods(methods)
+    plain = []
+    for i, method in enumerate(methods):
+        compared = {} if found is None else {name: value[i] for name, value in vars(found).items()}
+        plain.append({**_plain(method), **compared, "expected": promises(method, by_request=selection is not None)})
+    by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
+    document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
+    emit(format, _text(methods, evidence, value, selection, segments), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:
@@ -137,25 +148,82 @@ def _plain(method: Method) -> dict[str, Any]:
     return {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(method).items()}
 
 
-def _text(methods: Sequence[Method], log: Evidence, value: str | None) -> str:
-    """Return tables of calibration errors, of ECE and of value: a row for each share, a column for each method."""
+def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[str, list[Evaluation]]:
+    """Evaluate the methods on the selected rows of the largest segments, with the most selected rows first."""
+    from ..maps import Segmented
+    from ..metrics import evaluate_log
+
+    found = {}
+    for name, part in sorted(log.segments.items(), key=lambda item: -item[1].weight)[:_MOST_SEGMENTS]:
+        maps = [None if method.fitted is None else method.fitted.map for method in methods]
+        own = [one.maps.get(name, one.default) if isinstance(one, Segmented) else one for one in maps]
+        found[name] = [evaluate_log(log, one, alpha, values=part) for one in own]
+    return dict(sorted(found.items(), key=lambda item: -item[1][0].rows[0].selected))
+
+
+def _text(
+    methods: Sequence[Method],
+    log: Evidence,
+    value: str | None,
+    selection: str | None,
+    segments: Mapping[str, Sequence[Evaluation]],
+) -> str:
+    """Return whether the first map helps, then tables by share, of value, and by segment."""
+    from ..metrics import compare
+    from ..report.evaluation import answer, compare_methods, names_of_shares, promises, sureness, verdict
+    from ..text import error_and_interval, probability
+
+    by_count = compare([method.evaluation for method in methods])
+    maps = [method.name for method in methods[1:]]
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
+    lines += [
+        answer(methods, names_of_shares(methods, selection), value or "")[0],
+        sureness(methods, compare_methods(methods)),
+    ]
+    lines = [line for line in lines if line]
+    # Each map has two columns: its error, and the probability that it is nearer to the truth.
+    names = [methods[0].name, *(header for name in maps for header in (name, "nearer"))]
     cells = [[row.cells() for row in method.evaluation.rows] for method in methods]
-    names = [method.name for method in methods]
-    for title, column, first in (
-        ("Calibration error (predicted / observed − 1) ± standard error", "calibration error", ("top", "selected")),
-        ("ECE (noise floor)", "ECE (floor)", ("top",)),
-    ):
-        rows = [(*(row[0][name] for name in first), *(one[column] for one in row)) for row in zip(*cells, strict=True)]
-        lines += ["", title, *aligned([(*first, *names), *rows], left=0)]
+    rows = []
+    for place, row in enumerate(zip(*cells, strict=True)):
+        columns = [row[0]["calibration error"]]
+        for i, one in enumerate(row[1:], 1):
+            sure = None if by_count is None else by_count.nearer_by_share[i][place]
+            columns += [one["calibration error"], probability(sure)]
+        rows.append((row[0]["top"], row[0]["selected"], row[0]["observed"], *columns))
+    title = "Calibration error (predicted / observed − 1) with its 95% interval"
+    title += "; nearer: probability that the map is nearer to the truth" if maps else ""
+    lines += ["", title, *aligned([("top", "selected", "positives", *names), *rows], left=0)]
+    for method in methods[1:]:
+        expected = [
+            f"{row['top']} {error_and_interval(0.0, one[0], one[1])[1]} ({'held' if one[2] else 'did not hold'})"
+            for row, one in zip(cells[0], promises(method, by_request=selection is not None), strict=True)
+            if one is not None
+        ]
+        lines += [f"Errors that the fit of {method.name} expected (90%): {', '.join(expected)}"] if expected else []
     if value is not None:
         valued = [[row.cells() for row in method.value.rows] for method in methods if method.value is not None]
         rows = [
-            (row[0]["top"], row[0]["observed"], *(f"{one['predicted']} ({one['calibration error']})" for one in row))
+            (row[0]["top"], row[0]["observed"], *(f"{one['predicted']}: {one['calibration error']}" for one in row))
             for row in zip(*valued, strict=True)
         ]
-        title = f"Sum of {value}: observed, and predicted (difference ± standard error)"
-        lines += ["", title, *aligned([("top", "observed", *names), *rows], left=0)]
+        title = f"Sum of {value}: observed, and predicted with its error and 95% interval"
+        lines += ["", title, *aligned([("top", "observed", names[0], *maps), *rows], left=0)]
+    if segments:
+        table = []
+        for segment, evaluations in list(segments.items())[:_SHOWN_SEGMENTS]:
+            own = [one.rows[0].cells() for one in evaluations]
+            paired = compare(evaluations)
+            columns = [own[0]["calibration error"]]
+            for i, one in enumerate(own[1:], 1):
+                columns += [one["calibration error"], verdict(None if paired is None else paired.nearer[i])]
+            table.append((segment, own[0]["selected"], own[0]["observed"], *columns))
+        header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
+        where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
+        lines += ["", f"By segment, top {where} of all rows, the largest first", *aligned([header, *table])]
+        if len(log.segments) > len(table):
+            rest = f"{len(log.segments) - len(table):,} smaller segments"
+            lines.append(f"… and {rest}; --format json has the {len(segments)} largest")
     return "\n".join(lines)
 
 

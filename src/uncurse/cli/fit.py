@@ -174,7 +174,7 @@ def _read_requests(
         scores, codes, values = read_rows(
             [input_file(source) for source in pool],
             replace(spec, segment=request, weight=value),
-            missing=given["missing"] or "refuse",
+            missing=given["missing"] or "error",
             progress=advance,
         )
     evidence = replace(from_arrays(scores, spec=spec), sources=tuple(pool))

@@ -23,6 +23,10 @@ def fold(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folded model to write.")],
     layer: Annotated[str | None, typer.Option(help="Name of the last linear layer; torch weights need it.")] = None,
     output: ModelOutput = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Accept a folded model: MAP was fitted to its own scores."),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Fold a straight map into a saved model, at no serving cost.
@@ -34,7 +38,7 @@ def fold(
     from .. import serving
 
     check_outputs({"--out": out}, [model, map_file])
-    kind = serving.fold_file(load_map(map_file).map, model, out, layer=layer, output=output)
+    kind = serving.fold_file(load_map(map_file).map, model, out, layer=layer, output=output, again=again)
     note(f"{map_file} folded into {model} ({kind}): written to {out}")
 
 

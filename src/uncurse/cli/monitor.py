@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,7 @@ def monitor(
         typer.Option(
             parser=options.share,
             metavar="SHARE",
-            help="Ignore errors smaller than this, such as 2% (default 0%).",
+            help="Ignore errors of the odds smaller than this, such as 2% (default: that of the state, or 0%).",
         ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,
@@ -76,8 +77,9 @@ def monitor(
     """Check whether a map still holds: keep, watch or alarm.
 
     LOG holds rows that were selected and have labels since; rows without a label are left out. With --state the command
-    may run every day: if the map is right, the chance of ever raising a false alarm is at most 5%. Exit code 0 for keep
-    and watch, 1 for alarm.
+    may run every day: if the map is right, the chance of ever raising a false alarm is at most 5%. The state keeps the
+    tolerance, the labels and the selection, so later days need not repeat them. Exit code 0 for keep and watch, 1 for
+    alarm.
 
     \b
     Examples:
@@ -96,34 +98,66 @@ def monitor(
     check_outputs(outputs, inputs)
     if report is not None:
         check_requirements()  # before these rows are counted
-    accepted = tolerance or 0.0
     fitted = reading.load_map(map_file)
+    given: dict[str, Any] = {"scores": reading.served_column(scores), "label": label, "trials": trials}
+    given |= {"weight": weight, "segment": segment, "request": request, "top_k": top_k}
     with nullcontext() if state is None else documents.locked(state):
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
         if before is not None and before.map_id != map_digest(fitted.map):
             raise UncurseError(f"--state {state} belongs to another map than {map_file}; name a new file for a new map")
+        if before is not None:
+            given |= _kept(before, {**given, "tolerance": tolerance}, state)
         settled = _settled(time, settled_before, before, log)
-        given: dict[str, Any] = {"scores": reading.served_column(scores), "label": label, "trials": trials}
-        given |= {"weight": weight, "segment": segment, "missing": missing, "request": request, "top_k": top_k}
-        rows = reading.read_for_maps(log, {map_file: fitted}, given, settled)
+        rows = reading.read_for_maps(log, {map_file: fitted}, {**given, "missing": missing}, settled)
+        if any(map(reading.is_evidence, log)):
+            rows = replace(rows, sources=(*rows.sources, *log))
         candidates = None if pool is None else _read_pool(pool, fitted.record, map_file)
-        verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=accepted)
+        verdict = monitoring.monitor(fitted, rows, before, pool=candidates, day=day, tolerance=tolerance)
         if settled_before is not None:
             verdict = replace(verdict, state=replace(verdict.state, settled_before=settled_before))
-        if state is not None:
+        step = _next_step(verdict, map_file, log)
+        if prometheus is not None:
+            documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
+        if report is not None:
+            facts = reading.log_facts(log, rows, Map=map_file)
+            with working("drawing"):
+                monitor_page(verdict, os.path.basename(map_file), fitted, facts, step).to_html(report)
+        if state is not None:  # last: until then the rows are not counted, and the command can run again
             verdict.state.save(state)
-    if prometheus is not None:
-        documents.write(prometheus, prometheus_text(verdict, os.path.basename(map_file)))
-    if report is not None:
-        facts = reading.log_facts(log, rows, Map=map_file, Tolerance=f"{100 * accepted:g}%" if accepted else None)
-        with working("drawing"):
-            monitor_page(verdict, os.path.basename(map_file), accepted, fitted, facts).to_html(report)
-    emit(format, _text(verdict, pool is not None), "verdict", {"map": map_file, **verdict.to_dict()})
-    for path in (state, prometheus, report):
+    content = {"map": map_file, **verdict.to_dict(), "next": step}
+    emit(format, f"{_text(verdict, pool is not None)}\nnext: {step}", "verdict", content)
+    for path in (prometheus, report, state):
         if path is not None:
             note(f"written to {path}")
     if verdict.decision == "alarm":
         raise typer.Exit(1)
+
+
+def _kept(before: MonitorState, given: dict[str, Any], path: Path | None) -> dict[str, Any]:
+    """Return the options of labels and selection that a state keeps; others are an error."""
+    if before.spec is None:
+        return {}
+    spec, top_k = before.spec, before.spec.top_k
+    kept = {name: getattr(spec, name) for name in ("label", "trials", "weight", "segment")}
+    kept |= {"request": top_k and top_k.request, "top_k": top_k and top_k.k}
+    for name, value in {**kept, "tolerance": before.tolerance}.items():
+        if given[name] is not None and given[name] != value:
+            one, other = (f"{100 * each:g}%" if isinstance(each, float) else each for each in (given[name], value))
+            option = "--" + name.replace("_", "-")
+            raise UncurseError(f"{option} is {one}, and {other or 'none'} in {path}; leave it out, or name a new state")
+    return kept
+
+
+def _next_step(verdict: Verdict, map_file: str, log: list[str]) -> str:
+    """Return what to run next."""
+    spec = verdict.state.spec
+    options = "" if spec is None or any(map(reading.is_evidence, log)) else f" {reading.label_options(spec)}"
+    if verdict.decision == "alarm":
+        since = (verdict.wrong_since or verdict.since_fit).name
+        return f"uncurse refresh {map_file} LOG{options} -o new.json, with the rows {since}"
+    if verdict.decision == "watch":
+        return f"uncurse evaluate {shlex.join(log)}{options} --map {map_file} --report report.html"
+    return "the same command with the next rows"
 
 
 def _settled(
@@ -165,19 +199,20 @@ def _percent(value: float | None, missing: str = "") -> str:
 
 
 def _text(verdict: Verdict, pool: bool) -> str:
-    from ..monitoring.sequential import error_words
+    from ..monitoring.sequential import e_value_text, error_words
 
     lines = [f"{verdict.decision}: {verdict.reason}"]
     low, high = verdict.latest.low, verdict.latest.high
     if verdict.decision == "keep" and ((low is not None and low > 0) or (high is not None and high < 0)):
         lines.append(f"these rows alone: {error_words(verdict.latest)}")
     lines.append("")
-    rows = [("", "rows", "predicted", "observed", "error", "95% confidence sequence", "e-value")]
+    rows = [("", "rows", "predicted", "observed", "as served", "error", "95% confidence sequence", "e-value")]
 
     def add(name: str, part: Calibration) -> None:
         span = f"{_percent(part.low, 'no bound')} to {_percent(part.high, 'no bound')}"
         counts = (f"{part.rows:,.0f}", f"{part.predicted:,.1f}", f"{part.observed:,.0f}")
-        rows.append((name, *counts, _percent(part.error, "undefined"), span, f"{part.e_value:.3g}"))
+        errors = (_percent(part.served_error, "undefined"), _percent(part.error, "undefined"))
+        rows.append((name, *counts, *errors, span, e_value_text(part.e_value)))
 
     days = "1 day" if verdict.days == 1 else f"{verdict.days} days"
     add(f"since the fit ({days})", verdict.since_fit)

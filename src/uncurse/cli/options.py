@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+_MOST_SHARES = 10_000
+
 
 def share(text: str) -> float:
     """Return a share written as 0.1 or 10%; without a percent sign it is at most 1.
@@ -36,8 +38,11 @@ def shares(text: str) -> list[float]:
     for part in text.split(","):
         first, *rest = map(share, part.split(":"))
         last, step = rest or (first, 1.0)
-        if not (step > 0 and first <= last):
-            raise typer.BadParameter(f"{part!r} holds no shares; pass shares such as 2%,5%, or first:last:step")
+        if not (step > 0 and 0 <= (last - first) / step <= _MOST_SHARES):
+            raise typer.BadParameter(
+                f"{part!r} holds no shares, or too many; pass up to {_MOST_SHARES:,} shares such as 2%,5%, or "
+                "first:last:step"
+            )
         found += [round(first + i * step, 12) for i in range(int((last - first) / step + 1e-9) + 1)]
     return found
 
@@ -70,7 +75,11 @@ Teacher = Annotated[
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[
-    Literal["refuse", "drop"] | None, typer.Option(help="What to do with rows without a value (default refuse).")
+    Literal["error", "drop", "null"] | None,
+    typer.Option(
+        help="What to do with missing values (default error). drop: leave out rows that lack any value. null: accept "
+        "missing scores, which get no prediction and are not counted."
+    ),
 ]
 Segment = Annotated[
     str | None, typer.Option(help="Column of segments (text or integers); each segment gets its own map.")

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from ..documents import fingerprint
 from ..errors import UncurseError
 from ..validation import warn_user
 from .output import command_line, working
@@ -107,7 +108,7 @@ def collect_logs(
 
     files = [input_file(source) for source in sources]
     with working("reading") as advance:
-        evidence = collect_spec(files, spec, progress=advance, settled=settled, missing=missing or "refuse")
+        evidence = collect_spec(files, spec, progress=advance, settled=settled, missing=missing or "error")
     return replace(evidence, sources=tuple(sources))
 
 
@@ -139,9 +140,9 @@ def read_evidence(
     files = []
     for file in map(input_file, sources):  # or a quoted glob
         files += [file] if os.path.exists(file) else sorted(glob.glob(file, recursive=True)) or [file]
-    if len(set(map(os.path.realpath, files))) < len(files):
-        raise UncurseError(f"one of {names} is named twice; its rows would count twice")
     parts = [Evidence.load(file) for file in files]
+    if len(set(map(fingerprint, files))) < len(files):
+        raise UncurseError(f"one of {names} is named twice, or a copy of another; its rows would count twice")
     times = [part.as_of for part in parts if part.as_of is not None]
     if half_life is not None and times != sorted(times):
         raise UncurseError(f"{names} are as of {', '.join(times)}; with --half-life, name the oldest file first")

@@ -18,7 +18,7 @@ from ..calibration.parametric import MIN_SLOPE
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
 from ..evidence.histogram import ReplicaTable, clip_outliers
-from ..links import logistic
+from ..links import logistic, logit
 from ..maps import Affine, Curve, compose
 from ..methods.fitted import Fitted
 from ..methods.noise import ReplicaKind, replica_kind
@@ -30,8 +30,7 @@ from .cross_fitting import CrossFit, Scored, on_link
 
 _KNOTS, _REACH = 512, 3.0  # of the map, which is constant from three spreads beyond the knots of the curve
 _ROOM = 3.0  # above the highest outcome on the log link, relative to the range of the outcomes
-_SHAPE_ERROR = 0.5  # of the difference between curve and isotonic regression, relative to it
-_RUN = 64  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
+_RUN, _LEAST_RUNS = 64, 3  # cells per estimate of the residual variance: a relative error of √(2/64) = 18%
 _LEAST_LAMBDA = 0.3  # a smaller λ does not determine the true score
 
 
@@ -51,27 +50,33 @@ def has_log_link(estimator: Any) -> bool:
 
 @dataclass(frozen=True)
 class OutcomeCurve:
-    """Estimate of the mean outcome on the pool.
+    """Estimate of the mean outcome on the pool: the average of a smooth curve and isotonic regression.
 
-    `table` holds moved scores and, as gap, the way back; its labels are the outcomes by isotonic regression, as shares.
+    The curve has less noise, above all on the highest scores. Isotonic regression follows any bend.
+
+    `steps` holds scores and the shares by isotonic regression there. `table` holds moved scores and, as gap, the way
+    back.
     """
 
     ends: tuple[float, float]  # of the range of outcomes
     curve: SmoothCurve
+    steps: tuple[Array, Array]
     table: ReplicaTable
 
     def log_odds(self, served: Array) -> Array:
         """Return the log odds of the share at scores of the link."""
-        return self.curve(served)
+        return np.asarray(logit(self.share(served)), np.float64)
+
+    def share(self, served: Array) -> Array:
+        """Return the mean share at scores of the link."""
+        return np.asarray((logistic(self.curve(served)) + np.interp(served, *self.steps)) / 2, np.float64)
 
     def log_error(self, top: TopShare) -> float:
         """Return the relative standard error of the mean outcome: of its curve, its shape, and the move to the pool."""
-        assert self.table.label is not None
-        p = logistic(self.curve(top.served))
-        unmoved = logistic(self.curve(top.served + self.table.gap[top.cells]))
+        p, share = logistic(self.curve(top.served)), self.share(top.served)
         chance = top.squared_error(p, self.curve.features(top.served), self.curve.covariance) * top.mean(p) ** 2
-        moved = MOVE_ERROR * top.mean(p - unmoved)
-        shape = _SHAPE_ERROR * top.mean(p - self.table.label[top.cells])
+        moved = MOVE_ERROR * top.mean(share - self.share(top.served + self.table.gap[top.cells]))
+        shape = top.mean(p - share)
         return float(np.sqrt(chance + moved**2 + shape**2)) * (self.ends[1] - self.ends[0]) / self._mean(top)
 
     def level_error(self, top: TopShare) -> tuple[float, int] | None:
@@ -79,26 +84,34 @@ class OutcomeCurve:
         return (0.0, 1) if self._mean(top) > 0 else None
 
     def _mean(self, top: TopShare) -> float:
-        return self.ends[0] + (self.ends[1] - self.ends[0]) * top.mean(logistic(self.curve(top.served)))
+        return self.ends[0] + (self.ends[1] - self.ends[0]) * top.mean(self.share(top.served))
 
     def map(self, link: str) -> Curve:
         """Return the curve as an increasing map of scores on the link."""
         log_odds = self.curve.map()
         reach = _REACH * self.curve.spread
         x = np.linspace(log_odds.x[0] - reach, log_odds.x[-1] + reach, _KNOTS)
-        share = np.asarray(logistic(log_odds.transform(x)), np.float64)
+        share = (logistic(log_odds.transform(x)) + np.interp(x, *self.steps)) / 2
         curve = monotone_curve(x, on_link(self.ends[0] + (self.ends[1] - self.ends[0]) * share, link))
         return replace(curve, left=MIN_SLOPE, right=MIN_SLOPE, link=link, scale="value")
 
 
 def _scatter(x: Array, weight: Array, share: Array) -> Array:
-    """Return the variance of shares about their curve relative to p(1 − p), smoothed: it often rises with the score."""
-    p = np.asarray(logistic(fit_smooth(x, weight, share)(x)), np.float64)
+    """Return the variance of shares about their curve relative to p(1 − p): a power of the odds of the curve.
+
+    A variance by neighboring rows alone would give rows near a high outcome less weight, and the curve a low bias.
+    """
+    log_odds = fit_smooth(x, weight, share)(x)
+    p = np.asarray(logistic(log_odds), np.float64)
     pearson = np.square(share - weight * p) / (weight * np.maximum(p * (1 - p), 1e-12))
     starts = np.arange(0, max(len(pearson) - _RUN + 1, 1), _RUN)
-    means = np.add.reduceat(pearson, starts) / np.diff(starts, append=len(pearson))
+    counts = np.diff(starts, append=len(pearson))
+    means, place = (np.add.reduceat(values, starts) / counts for values in (pearson, log_odds))
     means = np.maximum(means, 1e-12 + 1e-6 * means.max())  # an exact fit has no residual
-    return np.asarray(np.exp(np.interp(np.arange(len(pearson)), starts + _RUN / 2, np.log(means))))
+    if len(means) < _LEAST_RUNS or not np.ptp(place) > 0:
+        return np.full(len(x), pearson.mean() or 1.0)
+    power = np.exp(np.polyval(np.polyfit(place, np.log(means), 1), log_odds))
+    return np.asarray(power * max(float(np.mean(pearson / power)), 1e-12))
 
 
 def fit_outcomes(done: CrossFit) -> Fitted:
@@ -121,10 +134,12 @@ def fit_outcomes(done: CrossFit) -> Fitted:
     shift, move = same if done.served_pool is None else _move(pool, rows, kind, link)
     before = on_link(pool.scores[:, 0], link)
     table = _table(replace(pool, scores=np.column_stack([move.transform(before), before])))
-    first, steps = isotonic_levels(share[order] / weight[order], weight[order])
-    step = np.searchsorted(x[order][first], table.served, side="right") - 1
-    estimate = OutcomeCurve(ends, curve, replace(table, label=steps[np.maximum(step, 0)]))
-    errors = error_table(lambda served: logistic(curve.map().transform(served)), estimate)
+    score, starts = np.unique(columns[0], return_index=True)
+    total, shares = (np.add.reduceat(column, starts) for column in columns[1:])
+    first, levels = isotonic_levels(shares / total, total)
+    both = np.column_stack([first, np.append(first[1:], len(score)) - 1]).ravel()  # ends of each step
+    estimate = OutcomeCurve(ends, curve, (score[both], np.repeat(levels, 2)), table)
+    errors = error_table(estimate.share, estimate)
     record = FitRecord(
         "labels",
         pool.record(),

@@ -41,6 +41,7 @@ class Evidence(Document):
     segments: Mapping[str, Evidence] = field(default_factory=dict)
     teacher: Evidence | None = None  # of two columns, the served score and that of a teacher; None without a teacher
     sources: tuple[str, ...] = ()  # files that were read
+    digests: tuple[str, ...] = ()  # of the content of each source
     as_of: str | None = None  # date and time (ISO 8601) of the newest rows, in UTC; None if unknown
 
     def __post_init__(self) -> None:
@@ -92,7 +93,9 @@ class Evidence(Document):
         if difference:
             raise UncurseError(f"cannot merge evidence: {difference}; collect both with the same options")
         repeated = sorted(set(self.sources) & set(other.sources))
-        if repeated:
+        if set(self.digests) & set(other.digests):
+            warn_user(f"both hold the rows of {', '.join(repeated or other.sources)}, which now count twice")
+        elif repeated and not (self.digests and other.digests):
             warn_user(f"{repeated[0]} is a source of both; if its rows are the same they count twice")
         return self._merged(other)
 
@@ -102,7 +105,8 @@ class Evidence(Document):
         for name in self.segments.keys() & other.segments.keys():
             segments[name] = self.segments[name]._merged(other.segments[name])
         as_of = max((time for time in (self.as_of, other.as_of) if time is not None), default=None)
-        return replace(joint, sources=self.sources + other.sources, as_of=as_of, segments=segments)
+        sources, digests = self.sources + other.sources, self.digests + other.digests
+        return replace(joint, sources=sources, digests=digests, as_of=as_of, segments=segments)
 
     def _each(self, change: Callable[..., Any], *others: Evidence) -> Evidence:
         """Return this evidence with its sums changed; `others` give further arguments."""

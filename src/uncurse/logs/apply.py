@@ -20,7 +20,7 @@ from ..maps.combined import predict_segments
 from ..validation import check_choice, warn_user
 from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
 from .frames import add_on_spark, arrow_reader, is_spark, is_stream, open_eager, series_of
-from .rows import ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
+from .rows import MISSING, ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
 
 _FEW = 100  # rows; fewer scores may lie in [0, 1] by chance
 
@@ -32,42 +32,47 @@ class _Predictor:
         if isinstance(score_map, Segmented) != (segment is not None):
             remedy = "has no segments; leave it out" if segment else "has a map for each segment; pass their column"
             raise UncurseError(f"segment={segment!r}, and this map {remedy}")
-        self.keeps_missing = check_choice("missing", missing, ("refuse", "null")) == "null"
+        self.missing = check_choice("missing", missing, MISSING)
         spec = LogSpec((score,), score_map.scale, segment=segment, link=score_map.link)
         self.map, self.score, self.segment = score_map, score, segment
         self.reader = Reader(spec, text=text)
         self.columns = self.reader.columns
-        self.seen: list[tuple[int, int, float, float]] = []  # of each batch: rows, unknown segments, range of scores
+        # Of each batch: rows, rows without a prediction, rows of unknown segments, smallest and largest score.
+        self.seen: list[tuple[int, int, int, float, float]] = []
 
     def __call__(self, batch: pl.DataFrame) -> pl.Series:
         """Return the predictions of a batch; the row of a fault is named if the batch has row numbers."""
         batch = self.reader.typed(batch)
         missing = is_missing(batch[self.score])
-        if self.keeps_missing:  # 0.5 is valid on every scale
+        if self.missing == "drop" and self.segment is not None:
+            missing |= is_missing(batch[self.segment])
+        if self.missing != "error":  # 0.5 is valid on every scale
             batch = batch.with_columns(pl.when(missing).then(0.5).otherwise(batch[self.score]).alias(self.score))
         if not len(batch):
             return pl.Series(dtype=pl.Float64)
         scores, unknown = self.reader.arrays(batch)[0][:, 0], 0
         if isinstance(self.map, Segmented) and self.segment is not None:
-            if not self.keeps_missing:
+            if self.missing == "error":
                 check_present(batch, self.segment, "fill it, say with 'unknown'")
             numbers = {name: i for i, name in enumerate(self.map.maps)}
             names = batch[self.segment].cast(pl.String)
             places = names.replace_strict(numbers, default=-1, return_dtype=pl.Int32).fill_null(-1).to_numpy()
-            predictions, unknown = predict_segments(self.map, scores, places), int((places < 0).sum())
+            predictions = predict_segments(self.map, scores, places)
+            unknown = int((places[~missing.to_numpy()] < 0).sum())
         else:
             predictions = self.map(scores)
-        self.seen.append((len(batch), unknown, scores.min(), scores.max()))
+        self.seen.append((len(batch), int(missing.sum()), unknown, scores.min(), scores.max()))
         out = pl.Series(predictions)
-        return out.set(missing, None) if self.keeps_missing else out
+        return out.set(missing, None) if missing.any() else out
 
-    def expression(self, column: str, folder: Mapping[str, str | None]) -> pl.Expr:
-        """Return the predictions as an expression of Polars; `folder` are columns in the path of a file."""
+    def add_to(self, frame: pl.LazyFrame, column: str, folder: Mapping[str, str | None]) -> pl.LazyFrame:
+        """Append the predictions to a lazy frame; `folder` are columns in the path of a file."""
         inputs = pl.struct(
             pl.lit(folder[name], pl.String).alias(name) if name in folder else pl.col(name) for name in self.columns
         )
         each = inputs.map_batches(lambda rows: self(rows.struct.unnest()), return_dtype=pl.Float64, is_elementwise=True)
-        return each.alias(column)
+        made = frame.with_columns(each.alias(column))
+        return made.filter(pl.col(column).is_not_null()) if self.missing == "drop" else made
 
     def append(self, batch: Any, column: str) -> Any:
         """Append the predictions of a PyArrow batch."""
@@ -75,13 +80,18 @@ class _Predictor:
 
         schema = batch.schema.append(pyarrow.field(column, pyarrow.float64()))
         predictions = self(pl.DataFrame(batch.select(self.columns)))
-        return pyarrow.RecordBatch.from_arrays([*batch.columns, predictions.to_arrow()], schema=schema)
+        made = pyarrow.RecordBatch.from_arrays([*batch.columns, predictions.to_arrow()], schema=schema)
+        return made.filter(made.column(column).is_valid()) if self.missing == "drop" else made
 
     def warn(self) -> None:
-        """Warn of logits that look like probabilities, and of segments that the map does not know."""
+        """Warn of missing values, of logits that look like probabilities, and of segments without a map."""
         if not self.seen:
             return
-        counts, unknown, low, high = zip(*self.seen, strict=True)
+        counts, missing, unknown, low, high = zip(*self.seen, strict=True)
+        if any(missing):
+            lack = self.score if self.missing == "null" or self.segment is None else f"{self.score} or {self.segment}"
+            result = "they have no prediction" if self.missing == "null" else "they are left out"
+            warn_user(f"{sum(missing):,} of {sum(counts):,} rows have no {lack}; {result}")
         if self.map.scale == "logit" and sum(counts) >= _FEW and min(low) >= 0 and max(high) <= 1:
             warn_user(
                 f"every value of {self.score} lies in [0, 1]; if these are probabilities, apply the map to their "
@@ -101,7 +111,7 @@ def with_prediction(
     score: str,
     column: str,
     segment: str | None = None,
-    missing: str = "refuse",
+    missing: str = "error",
 ) -> Any:
     """Add the predictions of a map as the last column; rows, their order and other columns stay.
 
@@ -121,9 +131,10 @@ def with_prediction(
     segment : str, optional
         For a map by segment, which needs it: the column of segments, text or whole numbers. Segments without a map get
         the default map.
-    missing : {"refuse", "null"}, default="refuse"
-        What to do with a missing score or segment. With "null" a missing score has a missing prediction, and a missing
-        segment gets the default map.
+    missing : {"error", "drop", "null"}, default="error"
+        What to do with missing scores and segments. With "null" a missing score has a missing prediction, and a missing
+        segment gets the default map. With "drop" rows without a score or a segment are left out. A warning counts them,
+        unless the frame is lazy or a stream.
 
     Returns
     -------
@@ -145,7 +156,7 @@ def with_prediction(
         schema = frame.collect_schema()
         _check(schema.names(), predict, column)
         predict.reader.typed(pl.DataFrame(schema={name: schema[name] for name in predict.columns}))
-        return frame.with_columns(predict.expression(column, {}))
+        return predict.add_to(frame, column, {})
     if is_spark(frame):
         _check(frame.columns, predict, column)
         return add_on_spark(frame, column, lambda batch: predict.append(batch, column))
@@ -162,9 +173,11 @@ def with_prediction(
     rows = pl.DataFrame([series_of(table[name]) for name in predict.columns])
     predictions = predict(rows.with_columns(pl.Series(ROW, np.arange(len(rows)))))
     predict.warn()
+    if missing == "drop":
+        table, predictions = table.filter(predictions.is_not_null().to_list()), predictions.drop_nulls()
     values = predictions.to_list() if predictions.null_count() else predictions.to_numpy()
     if dependencies.is_pandas_dataframe(frame):  # by position, whatever the index
-        return frame.assign(**{column: np.array(values, float)})
+        return table.to_native().assign(**{column: np.array(values, float)})
     return table.with_columns(nw.new_series(column, values, nw.Float64(), backend=table.implementation)).to_native()
 
 
@@ -185,7 +198,7 @@ def apply_to_files(
     score: str,
     column: str = "prediction",
     segment: str | None = None,
-    missing: str = "refuse",
+    missing: str = "error",
     progress: Callable[[str], None] | None = None,
 ) -> list[str]:
     """Write a copy of a log with the predictions of a map as its last column.
@@ -265,14 +278,16 @@ def _write(predict: _Predictor, file: LogFile, to: Path, column: str) -> None:
     scanned = scan([file.path])
     there = scanned.collect_schema().names()
     folder = {name: value for name, value in file.folder_values.items() if name not in there}
-    frame = scanned.with_columns(predict.expression(column, folder))
+    frame = predict.add_to(scanned, column, folder)
     try:
         if kind_of(to.name) == "csv":
             packed = to.name.lower().endswith(".gz")
             frame.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
         else:
-            frame.sink_parquet(to, engine="streaming")
-    except (UncurseError, pl.exceptions.PolarsError) as error:
+            stored = pl.read_parquet_metadata(file.path) if kind_of(file.path) == "parquet" else {}
+            stored.pop("ARROW:schema", None)  # which lacks the new column
+            frame.sink_parquet(to, engine="streaming", metadata=stored)
+    except (UncurseError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         try:  # to find the row, which Polars does not name
             for batch in predict.reader.select(open_files([file], predict.reader)):
                 predict(batch)

@@ -15,7 +15,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
-from .files import LogFile, kind_of, locate, locate_fault, open_files, scan
+from .files import LogFile, check_copies, digests, kind_of, locate, locate_fault, open_files, scan
 from .frames import collect_on_spark, is_spark, open_frame
 from .rows import (
     Fault,
@@ -43,7 +43,7 @@ def collect(
     scale: str = "logit",
     link: str = "logistic",
     negative_sampling_rate: float | None = None,
-    missing: str = "refuse",
+    missing: str = "error",
     progress: Progress | None = None,
 ) -> Evidence:
     """Collect the evidence of a log.
@@ -70,8 +70,9 @@ def collect(
         Link on which `VAD` will shrink them.
     negative_sampling_rate : float, optional
         Negative-sampling rate used in training; scores are corrected for it.
-    missing : {"refuse", "drop"}, default="refuse"
-        What to do with rows that lack a value in one of the columns. Dropped rows are counted in a warning.
+    missing : {"error", "drop", "null"}, default="error"
+        What to do with missing values. With "drop", rows that lack a value in one of the columns are left out; with
+        "null", rows that lack a score. A warning counts them.
     progress : callable, optional
         Called with the number of rows read since the last call.
 
@@ -96,7 +97,7 @@ def collect_spec(
     source: Any,
     spec: LogSpec,
     *,
-    missing: str = "refuse",
+    missing: str = "error",
     progress: Progress | None = None,
     settled: Settled | None = None,
 ) -> Evidence:
@@ -113,11 +114,11 @@ def collect_spec(
         raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
     if spec.scale == "logit" and evidence.served is not None:
         warn_if_probabilities(evidence.served.score - spec.logit_offset, spec.scores[0])
-    return replace(evidence, sources=tuple(paths or ()))
+    return replace(evidence, sources=tuple(paths or ()), digests=digests(paths or ()))
 
 
 def read_rows(
-    source: Any, spec: LogSpec, *, missing: str = "refuse", progress: Progress | None = None
+    source: Any, spec: LogSpec, *, missing: str = "error", progress: Progress | None = None
 ) -> tuple[Float, Array | None, Array | None]:
     """Return scores (n, S), numbers of segments, and weights of the rows of a log, in memory."""
     reader, names = Reader(spec, missing=missing), None
@@ -153,6 +154,7 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
             yield lazy_batches(scanned if reader.text else scanned.select(reader.columns))
         else:
             files = locate(paths)
+            check_copies(files)
             reader.text = kind_of(files[0].path) == "csv"
             yield open_files(files, reader)
     except Fault as fault:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 import glob
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from ..documents import fingerprint
 from ..errors import UncurseError
 from .rows import Fault, Reader, check_columns, first_line, lazy_batches
 
@@ -64,6 +67,29 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
     return list(files.values())
 
 
+def check_copies(files: Sequence[LogFile]) -> None:
+    """Refuse a file that is a copy of another one, unless it is empty or the names of their folders differ."""
+    of_size: dict[tuple[int, str], list[LogFile]] = {}
+    for file in files:
+        of_size.setdefault((os.path.getsize(file.path), str(file.folder_values)), []).append(file)
+    for alike in of_size.values():
+        seen: dict[str, LogFile] = {}
+        for file in alike if len(alike) > 1 else ():
+            first = seen.setdefault(fingerprint(file.path), file)
+            if first is not file and filecmp.cmp(first.path, file.path, shallow=False) and _has_rows(file.path):
+                raise UncurseError(f"{file.path} is a copy of {first.path}, so its rows would count twice; name one")
+
+
+def _has_rows(path: str) -> bool:
+    return bool(scan([path]).select(pl.len()).collect(engine="streaming").item())
+
+
+def digests(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return a digest of the content of each local path, by which its rows are known under another name."""
+    found = ("".join(fingerprint(file.path) for file in locate([path])) for path in paths if "://" not in path)
+    return tuple(hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in found)
+
+
 def _locate_one(source: str) -> Iterator[LogFile]:
     if not source:
         raise UncurseError("a path is empty; pass a file, a glob or a folder")
@@ -78,7 +104,10 @@ def _locate_one(source: str) -> Iterator[LogFile]:
         base, found = os.path.join("", *parts[:fixed]), glob.glob(source, recursive=True)
         if not any(part.startswith((".", "_")) for part in parts[fixed:]):
             found = [file for file in found if not _is_hidden(Path(os.path.relpath(file, base or ".")))]
-    found = sorted(filter(os.path.isfile, found))
+    found = sorted(file for file in found if not os.path.isdir(file))
+    for file in found:
+        if not os.path.isfile(file):
+            raise UncurseError(f"cannot read {file}: it is a link to nothing, or no regular file; remove it")
     if not found:
         raise UncurseError(f"cannot read {source}: there is no such file, or no .parquet or .csv file in this folder")
     for file in found:

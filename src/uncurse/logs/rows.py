@@ -27,6 +27,8 @@ from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights,
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 #: Rows that are read at a time: 2e7 rows in 8 segments stay within 500 MB.
 BATCH = 1 << 18
+#: What to do with rows without a value: raise an error, leave them out, or accept that a score is missing.
+MISSING = ("error", "drop", "null")
 #: Column of a batch with the numbers of its rows.
 ROW = "uncurse row"
 
@@ -67,10 +69,10 @@ class Reader:
     """Reads the columns of a `LogSpec` from batches; `left_out` counts rows without a value, by its column."""
 
     def __init__(
-        self, spec: LogSpec, *, settled: Settled | None = None, missing: str = "refuse", text: bool = False
+        self, spec: LogSpec, *, settled: Settled | None = None, missing: str = "error", text: bool = False
     ) -> None:
         self.spec, self.settled, self.text = spec, settled, text
-        self.drops = check_choice("missing", missing, ("refuse", "drop")) == "drop"
+        self.missing = check_choice("missing", missing, MISSING)
         named = (spec.segment, getattr(spec.top_k, "request", None), getattr(settled, "time", None))
         self.of_labels = [name for name in (spec.label, spec.trials) if name is not None]
         self.columns = list(dict.fromkeys((*spec.numbers, *(name for name in named if name is not None))))
@@ -82,14 +84,15 @@ class Reader:
         """Return the rows that count, with their numbers in the log."""
         spec, settled = self.spec, self.settled
         rows = self._numbered(source, progress)
-        if self.drops:
-            needed = [name for name in self.columns if name not in self.of_labels]
+        if self.missing != "error":
+            others = [name for name in self.columns if name not in self.of_labels]
+            needed = others if self.missing == "drop" else [*spec.scores]
             rows = (self._without_missing(batch, needed) for batch in rows)
         if spec.top_k is not None:
             rows = self._best(rows, spec.top_k)
         if settled is not None and settled.time is not None:
             rows = (_in_time(batch, settled, settled.time) for batch in rows)
-        if self.of_labels and (self.drops or settled is not None):
+        if self.of_labels and (self.missing == "drop" or settled is not None):
             rows = (self._without_missing(batch, self.of_labels) for batch in rows)
         return rows
 
@@ -285,7 +288,7 @@ def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
     if name in (spec.label, spec.trials):  # without the best row, the next one of its request would count as selected
         remedy = "leave out rows that were not shown, with top_k their whole requests; do not fill labels with 0"
     if batch[name].null_count():
-        check_present(batch, name, remedy)
+        check_present(batch, name, f"{remedy}, or leave them out by missing=drop (--missing drop)")
     values = batch[name].to_numpy()
     if spec.trials is not None and name in (spec.label, spec.trials):  # which are compared later
         valid, rule = ~np.isnan(values), ""

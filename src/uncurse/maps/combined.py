@@ -48,6 +48,10 @@ class Segmented(ScoreMap):
     def __post_init__(self) -> None:
         if not isinstance(self.maps, Mapping) or not all(isinstance(name, str) for name in self.maps):
             raise UncurseError(f"maps is {self.maps!r:.80}; pass a mapping from names of segments (text) to maps")
+        try:
+            "".join(self.maps).encode()
+        except UnicodeEncodeError as error:
+            raise UncurseError(f"a name of a segment is not text: {error}; rename the segment") from None
         named = {f"the map of segment {segment!r}": part for segment, part in self.maps.items()}
         for name, part in {"the default map": self.default, **named}.items():
             if not isinstance(part, ScoreMap) or isinstance(part, Segmented):

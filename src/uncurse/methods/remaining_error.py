@@ -79,10 +79,11 @@ def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
     rows = estimate.table.effective_rows
     lowest = min(max(_SMALLEST, 1 / rows), 1.0)
     alphas = np.unique([*np.geomspace(lowest, 1.0, _STEPS).round(12), *(a for a in SHARES if a >= lowest)])
-    columns = []
+    served, columns = estimate.table.served, []
+    prediction, rate = predict(served), logistic(estimate.log_odds(served))
     for alpha in alphas.tolist():
         top = TopShare(estimate.table, alpha)
-        predicted, estimated = top.mean(predict(top.served)), top.mean(logistic(estimate.log_odds(top.served)))
+        predicted, estimated = top.mean(prediction[top.cells]), top.mean(rate[top.cells])
         shared = estimate.level_error(top)
         if shared is None or min(predicted, estimated) < _CERTAIN:
             return None

@@ -232,17 +232,16 @@ class ReplicaCalibration:
 
         It includes label noise, the move from labeled rows to pool, and the true rate among the selected rows.
         """
-        x = self.pool.table.served[top.cells]
-        denoised, variance = (values[top.cells] for values in self._posterior)
-        log_odds = self.log_odds(top.served)
-        by_score, by_replicas = logistic(log_odds), self._by_replicas[top.cells]
-        moved = 0.0
-        if self.before is None or self.direct is None:
-            by_label = top.squared_error(by_replicas, self.labels.features(denoised), self.labels.covariance)
+        variance, by_score, by_replicas = (
+            x[top.cells] for x in (self._posterior[1], self._by_score, self._by_replicas)
+        )
+        moved, of_labels, of_pool = 0.0, *(features[:, top.cells] for features in self._features)
+        if self.direct is None:
+            by_label = top.squared_error(by_replicas, of_labels, self.labels.covariance)
         else:
-            by_label = top.squared_error(by_score, self.direct.features(x), self.direct.covariance)
-            moved = top.log_mean(self.of_scaled(x)) - top.log_mean(self._of_labels(x))
-        by_pool = top.squared_error(by_score, self.projection.features(x), self.projection.covariance)
+            by_label = top.squared_error(by_score, of_labels, self.direct.covariance)
+            moved = float(np.log(top.mean(by_score) / top.mean(self._without_move[top.cells])))
+        by_pool = top.squared_error(by_score, of_pool, self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
         return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(MOVE_ERROR * moved)))
 
@@ -252,6 +251,21 @@ class ReplicaCalibration:
             return 0.0, 1
         variance, freedom = self.pool.kind.level_variance(self.pool.table.levels - self.labeled.table.levels)
         return top.level_error(self.log_odds(top.served), variance), freedom
+
+    @cached_property
+    def _by_score(self) -> Array:
+        return np.asarray(logistic(self.log_odds(self.table.served)), np.float64)
+
+    @cached_property
+    def _without_move(self) -> Array:
+        return np.asarray(logistic(self._of_labels(self.pool.table.served)), np.float64)
+
+    @cached_property
+    def _features(self) -> tuple[Array, Array]:
+        """Features of the curve of the labels and of the projection."""
+        x = self.pool.table.served
+        of_labels = self.labels.features(self._posterior[0]) if self.direct is None else self.direct.features(x)
+        return of_labels, self.projection.features(x)
 
     @cached_property
     def _posterior(self) -> tuple[Array, Array]:

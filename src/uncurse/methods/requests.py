@@ -13,8 +13,9 @@ luck; what varies about the curve beyond the noise of the look is the spread of 
   noise of the mean of all members.
 
 Labels give the rate at a served score among labeled rows. If the served score did not select these rows, looks at them
-show how lucky they are. The rate of a winner is then that of labeled rows with the same mean true score, so a wrong
-noise variance matters only as far as winners and labeled rows differ. Labels of winners need no such step.
+show how lucky they are. The log odds of a winner are then those of labeled rows with its score, less what it is luckier
+than they are. So a wrong noise variance matters only as far as winners and labeled rows differ. Labels of winners need
+no such step.
 """
 
 from __future__ import annotations
@@ -224,7 +225,8 @@ def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
 class WinnersEstimate:
     """Estimate of the true rates among winners of requests, with its errors.
 
-    `labels` is what labels change of the log odds. `labeled` is the luck of the labeled rows, unless they are winners.
+    `labels` gives the log odds of labeled rows, and `labeled` their luck. If they are winners it is the difference of
+    the log odds from those that the replicas show, and there is no `labeled`.
     """
 
     table: ReplicaTable
@@ -232,28 +234,24 @@ class WinnersEstimate:
     luck: _Luck
     labels: SmoothCurve | None = None
     labeled: _Luck | None = None
-
-    def alike(self, served: Array) -> Array:
-        """Return the served scores at which labeled rows have the mean true score of winners."""
-        assert self.labels is not None
-        low, high = self.labels.ends
-        if self.labeled is None:
-            return np.clip(served, low, high)
-        grid = np.linspace(low, high, 400)
-        return np.interp(self.luck.true_score(served), np.maximum.accumulate(self.labeled.true_score(grid)), grid)
+    slope: float = 1.0  # of the log odds of labeled rows on those that the replicas show, at most 1
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
         found = self.luck.log_odds(served)
-        return found if self.labels is None else found + self.labels(self.alike(served))
+        if self.labels is None:
+            return found
+        if self.labeled is None:
+            return found + self.labels(np.clip(served, *self.labels.ends))
+        return self.labels(served) + self.slope * (found - self.labeled.log_odds(served))
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of the mean estimate on the top share."""
         p = np.asarray(logistic(self.log_odds(top.served)), np.float64)
         error = top.sampling_error(p, p, self.luck.variance * np.square(p * (1 - p)))
         if self.labels is not None:
-            features = self.labels.features(self.alike(top.served))
-            error += top.squared_error(p, features, self.labels.covariance)
+            served = top.served if self.labeled else np.clip(top.served, *self.labels.ends)
+            error += top.squared_error(p, self.labels.features(served), self.labels.covariance)
         if self.labels is None or self.labeled is not None:
             error += top.squared_error(p, self.luck.features(top.served), self.luck.covariance)
             before = top.served if self.labeled is None else self.labeled.true_score(top.served)
@@ -319,16 +317,24 @@ def fit_requests(
     mean = float(np.mean(served[won] - luck.true_score(served[won])))
     reason = f"the log odds of the winners are {mean:.2g} too high by chance"
     if rows is not None:
-        rows, of_labeled = rows.rescaled(*scaling), luck
+        rows = rows.rescaled(*scaling)
         if labels_from == "winners":
             reason += "; labels of winners correct what remains"
+            labels = fit_labels(rows, rows.served, (0.0, _SLOPE_ERROR), luck.log_odds)
+            estimate = replace(estimate, labels=labels)
         else:
             if labeled_scores is None:
                 raise UncurseError("with request, labeled rows must be rows: pass scores and labels, not evidence")
-            of_labeled = _luck_of_rows(logits_of(labeled_scores) - shift, kind)
-            estimate = replace(estimate, labeled=of_labeled, table=replace(table, levels=levels - rows.levels))
-            reason += "; labels give the rate at a true score"
-        estimate = replace(estimate, labels=fit_labels(rows, rows.served, (0.0, _SLOPE_ERROR), of_labeled.log_odds))
+            reason += "; labels give the rate at a score"
+            of_labeled, labels = _luck_of_rows(logits_of(labeled_scores) - shift, kind), fit_labels(rows, rows.served)
+            slope = np.polyfit(of_labeled.log_odds(served[won]), labels(served[won]), 1)[0]
+            estimate = replace(
+                estimate,
+                labels=labels,
+                labeled=of_labeled,
+                slope=float(np.clip(slope, 0.0, 1.0)),
+                table=replace(table, levels=levels - rows.levels),
+            )
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
     maps = [Affine(*scaling)] if scaling != (1.0, 0.0) else []

@@ -1,9 +1,11 @@
 """Selection of the top-scored rows, and calibration metrics on them."""
 
+from .comparison import Comparison, compare
 from .estimates import Estimate
 from .evaluation import (
     Evaluation,
     calibration_error,
+    default_shares,
     evaluate,
     evaluate_log,
     expected_calibration_error,
@@ -13,9 +15,12 @@ from .evaluation import (
 from .selection import top_k, top_share
 
 __all__ = [
+    "Comparison",
     "Estimate",
     "Evaluation",
     "calibration_error",
+    "compare",
+    "default_shares",
     "evaluate",
     "evaluate_log",
     "expected_calibration_error",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..text import error_and_interval, interval
+
 
 class Estimate(float):
     """A float, NaN where it is undefined, with a standard error and, for ECE and MCE, a noise floor.
@@ -13,7 +15,7 @@ class Estimate(float):
     The floor is the expected value if every prediction were the true probability.
 
     >>> Estimate(0.05, 0.01)
-    0.05 ± 0.01
+    0.05 (standard error 0.01)
     """
 
     standard_error: float
@@ -30,8 +32,13 @@ class Estimate(float):
         return float(self), self.standard_error, self.floor
 
     def __repr__(self) -> str:
-        tail = "" if self.floor is None else f" (floor {self.floor:.3g})"
-        return f"{float(self):.4g} ± {self.standard_error:.2g}{tail}"
+        tail = "" if self.floor is None else f", floor {self.floor:.3g}"
+        return f"{float(self):.4g} (standard error {self.standard_error:.2g}{tail})"
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval."""
+        return interval(float(self), self.standard_error)
 
     def to_dict(self) -> dict[str, float | None]:
         """Return plain data; NaN becomes None."""
@@ -68,16 +75,14 @@ class SelectionMetrics:
     bins: tuple[Bin, ...]  # non-empty bins of the ECE by ascending prediction
 
     def cells(self) -> dict[str, str]:
-        """Return the metrics as text by name of the column, with ± standard errors and noise floors in parentheses."""
-        error = "undefined"
-        if self.observed > 0:
-            error = f"{100 * self.calibration_error:+.2f}% ± {100 * self.calibration_error.standard_error:.2f}%"
+        """Return the metrics as text by name of the column, with 95% intervals and noise floors in parentheses."""
+        error, span = error_and_interval(self.calibration_error, *self.calibration_error.interval)
         return {
             "top": f"{100 * self.alpha:.4g}%",
             "selected": amount(self.selected),
             "predicted": amount(self.predicted),
             "observed": amount(self.observed),
-            "calibration error": error,
+            "calibration error": f"{error} ({span})" if self.observed > 0 else error,
             "ECE (floor)": f"{self.ece:.5f} ({self.ece.floor:.5f})",
             "MCE (floor)": f"{self.mce:.5f} ({self.mce.floor:.5f})",
             "log loss": f"{self.log_loss:.5f}",

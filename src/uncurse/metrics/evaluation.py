@@ -34,8 +34,11 @@ from ..validation import (
     warn_user,
 )
 from .estimates import Estimate, SelectionMetrics
-from .measure import MAX_BINS, selected_weight, sums_of_cells, sums_of_rows, top_metrics
+from .measure import MAX_BINS, binomial_error, selected_weight, sums_of_cells, sums_of_rows, top_metrics
 from .selection import count_of_share
+
+_SHARES = (0.001, 0.01, 0.02, 0.05, 0.1)
+_LEAST_ROWS, _LEAST_POSITIVES = 100, 10  # of a share: the standard error is then about 30%
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ def expected_calibration_error(
     Examples
     --------
     >>> expected_calibration_error([0, 1, 1, 1], [0.1, 0.2, 0.9, 0.9], n_bins=2)
-    0.225 ± 0.12 (floor 0.188)
+    0.225 (standard error 0.12, floor 0.188)
     """
     return _evaluate(y, p, [1.0], sample_weight, n_bins, strategy).rows[0].ece
 
@@ -229,7 +232,7 @@ def calibration_error(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
     Examples
     --------
     >>> calibration_error([1, 0], [0.6, 0.5])
-    0.1 ± 0.71
+    0.1 (standard error 0.77)
     """
     f = check_scores(p, "value", name="p").astype(np.float64)
     labels = check_numbers(y, "y").astype(np.float64)
@@ -240,7 +243,10 @@ def calibration_error(y: ArrayLike, p: ArrayLike, *, sample_weight: ArrayLike | 
     if observed <= 0:
         raise UncurseError(f"the labels sum to {observed:g}, so no ratio exists; select more rows, with positives")
     ratio = predicted / observed
-    return Estimate(ratio - 1, float(np.linalg.norm(w * (f - ratio * labels))) / observed)
+    error = float(np.linalg.norm(w * (f - ratio * labels)))
+    if ((labels == 0) | (labels == 1)).all():
+        error = max(error, binomial_error(f, w * w, ratio))
+    return Estimate(ratio - 1, error / observed)
 
 
 def log_loss_reduction(
@@ -327,7 +333,25 @@ def evaluate_log(
             continue
         chosen = sums[:, kept] * share[kept] ** np.array([[1], [1], [2], [2]])
         rows += top_metrics(prediction[kept], chosen, [alpha], [chosen[0].sum()], n_bins, strategy)
-    return _warned(Evaluation(tuple(rows), float(sums[0].sum()), n_bins, strategy))
+    found = Evaluation(tuple(rows), float(sums[0].sum()), n_bins, strategy)
+    return found if values is not None else _warned(found)
+
+
+def default_shares(log: Evidence) -> list[float]:
+    """Return the shares of 0.1%, 1%, 2%, 5% and 10% that select 100 rows and 10 predicted positives; at least one.
+
+    >>> from uncurse.evidence import from_arrays
+    >>> default_shares(from_arrays(np.full((5_000, 1), -2.0), np.arange(5_000) % 2))
+    [0.02, 0.05, 0.1]
+    """
+    cells = served_of(log, "log")
+    (p, _), *_ = predicted_cells(None, log).values()
+    found = []
+    for alpha in _SHARES:
+        if alpha * log.effective_rows >= _LEAST_ROWS:
+            rows = cells.weight * _selected_share(*cells.bounds, *_edge(cells, alpha))
+            found += [alpha] if p @ rows * log.effective_rows / log.weight >= _LEAST_POSITIVES else []
+    return found or [_SHARES[-1] if _SHARES[-1] * log.effective_rows >= 1 else 1.0]
 
 
 def _check_shares(alphas: Sequence[float] | float) -> list[float]:

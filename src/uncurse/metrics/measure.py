@@ -98,7 +98,8 @@ def _metrics(alpha: float, selected: float, f: Array, sums: Array, n_bins: int, 
     ratio, error = np.nan, np.nan
     if observed > 0:
         ratio = predicted / observed
-        error = error_of_sum(f - ratio, f) / observed  # linearized ratio estimator of a sample of rows
+        sampled = error_of_sum(f - ratio, f)  # linearized ratio estimator of a sample of rows
+        error = max(sampled, binomial_error(f, w2, ratio)) / observed
     safe = inside(f, 0.0, 1.0)
     ece, mce, bins = _binned(f, sums, n_bins, strategy)
     return SelectionMetrics(
@@ -114,6 +115,15 @@ def _metrics(alpha: float, selected: float, f: Array, sums: Array, n_bins: int, 
         mean_of(np.square(1 - f), np.square(f)),
         bins,
     )
+
+
+def binomial_error(f: Array, w2: Array, ratio: float) -> float:
+    """Return the standard error of Σw(f − ratio·y) if labels follow the predictions, which do not exceed Σwy.
+
+    Equal labels have no spread, though their rate may differ from 0 or 1. So this is a lower bound of the spread.
+    """
+    rate = np.clip(f / max(ratio, 1.0), 0.0, 1.0)
+    return ratio * float(np.sqrt(w2 @ (rate * (1 - rate))))
 
 
 def _binned(f: Array, sums: Array, n_bins: int, strategy: str) -> tuple[Estimate, Estimate, tuple[Bin, ...]]:

@@ -32,6 +32,7 @@ def prometheus_text(verdict: Verdict, name: str = "") -> str:
         ("predicted", "predicted", "Sum of predictions."),
         ("observed", "observed", "Sum of labels."),
         ("error", "error", "Sum of predictions / sum of labels - 1."),
+        ("served_error", "served_error", "The error of the predictions as served, without the map."),
         ("error_low", "low", "Lower end of the 95% confidence sequence of the error."),
         ("error_high", "high", "Upper end of the 95% confidence sequence of the error."),
         ("e_value", "e_value", "Evidence against the map; 20 raises an alarm."),

@@ -50,16 +50,18 @@ class LabelSums:
     predicted: float
     observed: float
     cumulants: tuple[float, ...]  # K(δ) at 25 fixed values of δ
+    served: float  # sum of the predictions as served, without the map
 
     @classmethod
-    def of(cls, predictions: Any, labels: Any, weight: Any = 1.0) -> LabelSums:
-        """Sum up rows, or cells with their label sums and numbers of rows."""
+    def of(cls, predictions: Any, labels: Any, weight: Any = 1.0, served: Any = None) -> LabelSums:
+        """Sum up rows, or cells with their label sums and numbers of rows; by default the predictions are served."""
         f, y = np.asarray(predictions, np.float64), np.asarray(labels, np.float64)
         if not ((f >= 0) & (f <= 1)).all():
             raise UncurseError(f"predictions lie from {f.min():g} to {f.max():g}; pass probabilities, from 0 to 1")
         w = np.broadcast_to(np.asarray(weight, np.float64), f.shape)
         cumulants = [float(w @ np.log1p(f * np.expm1(shift))) for shift in _SHIFTS]
-        return cls(float(w.sum()), float(w @ f), float(y.sum()), tuple(cumulants))
+        without = f if served is None else np.asarray(served, np.float64)
+        return cls(float(w.sum()), float(w @ f), float(y.sum()), tuple(cumulants), float(w @ without))
 
     def __add__(self, other: LabelSums) -> LabelSums:
         return total([self, other])
@@ -68,6 +70,11 @@ class LabelSums:
     def error(self) -> float:
         """Calibration error Σf/Σy − 1; NaN without a positive label."""
         return self.predicted / self.observed - 1 if self.observed > 0 else float("nan")
+
+    @property
+    def served_error(self) -> float | None:
+        """The same of the predictions as served; None without a positive label."""
+        return self.served / self.observed - 1 if self.observed > 0 else None
 
 
 def series_of(sums: Sequence[LabelSums]) -> tuple[Array, Array]:
@@ -169,9 +176,9 @@ def _bisect(function: Callable[[Array], Array], low: Array, high: Array) -> Arra
 
 def total(sums: Sequence[LabelSums]) -> LabelSums:
     """Add up sums of disjoint rows."""
-    numbers = np.array([(one.rows, one.predicted, one.observed, *one.cumulants) for one in sums])
-    rows, predicted, observed, *cumulants = numbers.reshape(-1, 3 + _NODES).sum(axis=0).tolist()
-    return LabelSums(rows, predicted, observed, tuple(cumulants))
+    numbers = np.array([(one.rows, one.predicted, one.observed, one.served, *one.cumulants) for one in sums])
+    rows, predicted, observed, served, *cumulants = numbers.reshape(-1, 4 + _NODES).sum(axis=0).tolist()
+    return LabelSums(rows, predicted, observed, tuple(cumulants), served)
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,7 @@ class Calibration:
     low: float | None  # 95% confidence sequence of the error; None where there is no bound
     high: float | None
     e_value: float  # evidence against the map: a valid map ever exceeds 1/α with probability α at most
+    served_error: float | None  # of the predictions as served
 
 
 def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
@@ -197,13 +205,23 @@ def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0
     for (name, one), ends, evidence in zip(parts, intervals(sums).tolist(), log_e, strict=True):
         low, high = (end if math.isfinite(end) else None for end in ends)
         error = None if math.isnan(one.error) else one.error
-        found.append(Calibration(name, one.rows, one.predicted, one.observed, error, low, high, e_value(evidence)))
+        counts = (one.rows, one.predicted, one.observed)
+        found.append(Calibration(name, *counts, error, low, high, e_value(evidence), one.served_error))
     return found
 
 
 def e_value(log_e: float) -> float:
     """Return an e-value from its logarithm; the exponential of more than 700 overflows."""
     return math.exp(min(log_e, 700.0))
+
+
+def e_value_text(value: float) -> str:
+    """Return an e-value as text; larger ones than a million say nothing more.
+
+    >>> e_value_text(12.345), e_value_text(1e77)
+    ('12.3', '> 1,000,000')
+    """
+    return "> 1,000,000" if value > 1e6 else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def error_words(part: Calibration) -> str:

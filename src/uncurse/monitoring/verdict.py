@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +16,9 @@ from ..errors import UncurseError
 from ..evidence import Evidence
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, Method, fitted_of
+from ..methods.records import FitRecord
 from ..methods.refresh import check_fits
-from ..validation import check_number, check_time
+from ..validation import check_number, check_time, warn_user
 from .drift import LambdaChange, ScoreChange, day_change, lambda_change, score_change
 from .sequential import (
     ALARM,
@@ -26,15 +27,18 @@ from .sequential import (
     LabelSums,
     calibrations_of,
     e_value,
+    e_value_text,
     error_words,
     likely_start,
     log_e_values,
     series_of,
     total,
 )
-from .state import PLACE_OF_RANGE, MonitorState, count_rows
+from .state import PLACE_OF_RANGE, MonitorState, check_same, count_rows, files_of, map_digest
 
 _UNSTABLE = 0.1  # population stability index from which scores are commonly said to have changed
+_LIKE_POOL = 0.05  # smaller changes of mean, spread and stability index since the fit are none
+_ROWS_OF_POOL = 1_000  # fewer rows do not show whether they are selected
 _LAMBDA_ERRORS = 3.0  # change of λ, in standard errors
 _TARGET = 0.05  # size of the error for which the number of further positives is given
 
@@ -111,7 +115,7 @@ def monitor(
     *,
     pool: Evidence | None = None,
     day: str | None = None,
-    tolerance: float = 0.0,
+    tolerance: float | None = None,
 ) -> Verdict:
     """Compare new labeled rows with a map, and decide whether to keep it.
 
@@ -133,8 +137,8 @@ def monitor(
         by another system.
     day : str, optional
         ISO date or time of the rows; today (UTC) by default.
-    tolerance : float, default=0.0
-        Errors of the odds smaller than this are ignored: 0.02 for 2%.
+    tolerance : float, optional
+        Errors of the odds smaller than this are ignored: 0.02 for 2%. By default that of the state, or 0.
 
     Returns
     -------
@@ -162,13 +166,22 @@ def monitor(
             check_fits(rows, score_map, record, name)
     day = datetime.now(UTC).date().isoformat() if day is None else day
     check_time(day, "day")
-    new = count_rows(score_map, evidence, day)
-    merged = new if state is None else new.merge(state)
-    if state is not None and state.settled_before is None:  # else times tell rows apart
-        _check_sources(state, evidence, day)
+    before = MonitorState(map_digest(score_map)) if state is None else state
+    if not isinstance(before, MonitorState):
+        raise UncurseError(f"state is of type {type(state).__name__}; pass a MonitorState")
+    if tolerance is not None and before.tolerance is not None:
+        check_same("tolerance", check_number(tolerance, "tolerance"), before.tolerance)
+    accepted = tolerance if tolerance is not None else before.tolerance or 0.0
+    sources: Mapping[str, str] = {}
+    if before.settled_before is None:  # else times tell rows apart
+        sources = files_of(evidence.sources)
+        _check_sources(before, sources, day)
+    new = count_rows(score_map, evidence, day, sources, accepted)
+    merged = new.merge(before)
     latest = new.days[day].sums
+    _warn_of_pool(evidence, record)
     changes = () if pool is None or record is None else (score_change(pool, record), lambda_change(pool, record))
-    return judge(merged, latest, *changes, tolerance=tolerance)
+    return judge(merged, latest, *changes)
 
 
 def judge(
@@ -176,15 +189,13 @@ def judge(
     latest: LabelSums | None = None,
     scores: ScoreChange | None = None,
     shrinkage: LambdaChange | None = None,
-    *,
-    tolerance: float = 0.0,
 ) -> Verdict:
     """Return the verdict on a state of at least one day.
 
     `latest` has the sums of the newest rows, by default of the last day. By default `scores` compare the last day with
-    the days before it. For the tolerance see `monitor`.
+    the days before it.
     """
-    tolerance = check_number(tolerance, "tolerance")
+    tolerance = check_number(state.tolerance or 0.0, "tolerance")
     if not 0 <= tolerance < 1:
         raise UncurseError(f"tolerance={tolerance:g}; pass a share from 0 to 1, such as 0.02")
     ordered = state.ordered
@@ -209,12 +220,28 @@ def judge(
     return Verdict(decision, reason, since, newest, wrong, *counts, buckets, segments, scores, shrinkage, state)
 
 
-def _check_sources(state: MonitorState, evidence: Evidence, day: str) -> None:
-    """Raise if a file was counted on the same day before."""
-    counted = set(map(os.path.realpath, state.days[day].sources)) if day in state.days else set()
-    for source in evidence.sources:
-        if os.path.realpath(source) in counted:
-            raise UncurseError(f"{source} was counted on {day} already; name the day of these rows if they are others")
+def _check_sources(state: MonitorState, sources: Mapping[str, str], day: str) -> None:
+    """Raise if a file was counted on the same day before, or a file with the same content on any day."""
+    for name, seen in state.days.items():
+        known = {digest for digest in seen.sources.values() if digest}
+        for path, digest in sources.items():
+            if digest in known or (name == day and path in seen.sources):
+                raise UncurseError(
+                    f"{os.path.basename(path)} was counted on {name} already; name other rows, or the day of these if "
+                    "the file has changed since"
+                )
+
+
+def _warn_of_pool(evidence: Evidence, record: FitRecord | None) -> None:
+    """Warn if rows that no request selects have the scores of the pool of the fit."""
+    change = None if record is None or evidence.spec.top_k is not None else score_change(evidence, record)
+    if change is None or evidence.effective_rows < _ROWS_OF_POOL:
+        return
+    if abs(change.mean) < _LIKE_POOL and abs(change.spread - 1) < _LIKE_POOL and change.stability < _LIKE_POOL:
+        warn_user(
+            "these rows have the scores of the pool of the fit, so they look like all candidates; the map is made for "
+            "the rows that are selected: pass those alone, or select the best of each request (--request, --top-k)"
+        )
 
 
 def _decide(
@@ -231,7 +258,7 @@ def _decide(
         rows = since if wrong is None else wrong
         return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
     if since.e_value >= WATCH:
-        found = f"e-value {since.e_value:.1f}; {ALARM:.0f} raises an alarm"
+        found = f"e-value {e_value_text(since.e_value)}; {ALARM:.0f} raises an alarm"
         return "watch", f"there is some evidence against the map ({found}): {error_words(since)}"
     for kind, parts in (("predictions of", buckets), ("segment", segments)):
         worst = max(parts, key=lambda part: part.e_value, default=None)

@@ -1,23 +1,34 @@
-"""`evaluation_page`: calibration of the selected rows, as served and after maps, with the scores and fits behind it."""
+"""`evaluation_page`: did a map help on the selected rows, where, and how sure is that?"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from ..errors import UncurseError
+from ..evidence.spec import logit_offset
+from ..links import logistic
+from ..maps import Segmented
 from ..methods import FitRecord, Fitted, ScoreSummary
-from ..metrics import Evaluation
+from ..methods.records import TOP_SHARES
+from ..metrics import Comparison, Evaluation, compare
+from ..metrics.comparison import SURE
+from ..metrics.estimates import SelectionMetrics
+from ..text import probability
 from . import figures
-from .figures import OBSERVED, Chart, Frame, bin_rows, metric_rows, style_of
+from .figures import LIGHT, OBSERVED, REFERENCE, Chart, Frame, bin_rows, metric_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import error_and_interval, fixed, interval, number, share, short
+from .prose import error_and_interval, fixed, number, percent, share, short
 
 _MAX_SEGMENTS = 40  # of a table
+_MOST_VALUES = 6  # lines of a table that is not folded
+_DRAWN_SEGMENTS = 12  # of a figure
+_MOVED, _SPREAD = 0.3, 1.25  # change of the mean score in standard deviations, and of their spread, that matters
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,116 @@ class Method:
     value: Evaluation | None = None
 
 
+# ---------------------------------------------------------------------------- the answer in words
+
+
+def names_of_shares(methods: Sequence[Method], selection: str | None) -> list[str]:
+    """Return the names of the shares of evaluations, or the description of the selection if there is one share."""
+    names = ["all rows" if one.alpha >= 1 else f"top {share(one.alpha)}" for one in methods[0].evaluation.rows]
+    return [selection] if selection and len(names) == 1 else names
+
+
+def compare_methods(methods: Sequence[Method]) -> Comparison | None:
+    """Compare methods with the truth, by value if it is known; None without a map or a positive label."""
+    if len(methods) < 2:
+        return None
+    valued = all(method.value is not None for method in methods)
+    return compare([one.value if valued and one.value else one.evaluation for one in methods])
+
+
+def answer(methods: Sequence[Method], names: Sequence[str], value_name: str = "") -> tuple[str, str, str]:
+    """Return in a sentence whether the first map helped, its word that matters, and a decision for its color."""
+    first = methods[0].value or methods[0].evaluation
+    known = [name for name, row in zip(names, first.rows, strict=True) if row.observed > 0]
+    if not known:
+        return "No selection has a positive label, so the calibration error is undefined.", "", ""
+    within = known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}"
+    within = f"On {'' if within.startswith('all ') else 'the '}{within}"
+    within += f", weighted by {value_name}" if methods[0].value is not None else ""
+    found, served = compare_methods(methods), _as(methods[0])
+    if found is None:
+        bad = errors_in_words(first.rows, names)
+        return f"Predictions {served} are {bad}.", "too" if "too" in bad else "", "alarm"
+    name, (before, after) = methods[1].name, found.error[:2]
+    word, decision = _verdict(found.nearer[1])
+    sentence = f"It is unclear whether {name} helps." if word == "unclear" else f"{name} {word}."
+    off = f"predictions are off by {percent(before, sign=False)}{' on average' if len(known) > 1 else ''} {served}"
+    return f"{sentence} {within}, {off} and by {percent(after, sign=False)} with {name}.", word, decision
+
+
+def _as(method: Method) -> str:
+    return method.name if method.name.startswith("as served") else f"with {method.name}"
+
+
+def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
+    """Return in a sentence how sure it is that the first map helped; with several maps, which one is the nearest."""
+    if found is None:
+        return ""
+    name = methods[1].name
+    sure = probability(found.nearer[1])
+    text = f"Probability that {name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
+    if len(methods) > 2:
+        order = sorted(range(len(methods)), key=lambda i: -found.nearest[i])
+        ranked = ", ".join(f"{methods[i].name} {probability(found.nearest[i])}" for i in order)
+        text += f" Probability of being the nearest: {ranked}."
+    return text
+
+
+def _verdict(nearer: float) -> tuple[str, str]:
+    """Return a verdict on a map and a decision for its color, by the probability that it is nearer to the truth."""
+    if nearer >= SURE:
+        return "helps", "keep"
+    return ("hurts", "alarm") if nearer <= 1 - SURE else ("unclear", "watch")
+
+
+def verdict(nearer: float | None) -> str:
+    """Return whether a map helps, by the probability that it is nearer to the truth.
+
+    >>> verdict(0.97), verdict(0.5), verdict(0.001), verdict(None)
+    ('helps (97%)', 'unclear (50%)', 'hurts (<1%)', 'no positive label')
+    """
+    return "no positive label" if nearer is None else f"{_verdict(nearer)[0]} ({probability(nearer)})"
+
+
+def errors_in_words(rows: Sequence[SelectionMetrics], names: Sequence[str]) -> str:
+    """Describe where predictions are too high or too low, beyond their 95% intervals."""
+    known = [(name, row.calibration_error) for name, row in zip(names, rows, strict=True) if row.observed > 0]
+    high = [name for name, error in known if error.interval[0] > 0]
+    low = [name for name, error in known if error.interval[1] < 0]
+    every = " at every share" if len(known) > 1 else ""
+    if not (high or low):
+        return f"within noise of the truth{every}"
+    for word, found in (("high", high), ("low", low)):
+        if len(found) == len(known):
+            size = sorted(abs(error) for _, error in known)
+            sizes = dict.fromkeys((percent(size[0], sign=False), percent(size[-1], sign=False)))
+            return f"too {word}{every}, by {' to '.join(sizes)}"
+    parts = [f"too {word} on the {', '.join(found)}" for word, found in (("high", high), ("low", low)) if found]
+    return f"{' and '.join(parts)}, and within noise elsewhere"
+
+
+def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, float, bool] | None]:
+    """Return by share the 90% interval of the error that the fit expected, and whether the measured one agrees.
+
+    It agrees if the 95% interval of the measurement overlaps. None where the fit gives no interval for these rows.
+    """
+    fitted, rows = method.fitted, method.evaluation.rows
+    errors = None if fitted is None or isinstance(fitted.map, Segmented) else fitted.errors
+    if fitted is None or errors is None or (fitted.record and (fitted.record.top_k is not None) != by_request):
+        return [None] * len(rows)
+    found: list[tuple[float, float, bool] | None] = []
+    for row in rows:
+        if row.observed <= 0 or row.alpha < errors.alphas[0] * (1 - 1e-9):
+            found.append(None)
+            continue
+        (low, high), (least, most) = errors.interval(row.alpha), row.calibration_error.interval
+        found.append((low, high, least <= high and most >= low))
+    return found
+
+
+# ---------------------------------------------------------------------------- the page
+
+
 def evaluation_page(
     methods: Sequence[Method],
     served: ScoreSummary | None = None,
@@ -55,6 +176,7 @@ def evaluation_page(
     *,
     selection: str | None = None,
     value_name: str = "value",
+    segments: Mapping[str, Sequence[Evaluation]] | None = None,
 ) -> Page:
     """Compare methods on the same selected rows.
 
@@ -71,6 +193,8 @@ def evaluation_page(
         Description of the selection if it is not a share of all rows, such as ``"top 1 of each request"``.
     value_name : str, default="value"
         What the values of the methods are, with their unit.
+    segments : mapping of str to sequence of Evaluation, optional
+        By segment, the results of all methods on its rows of the largest share.
 
     Returns
     -------
@@ -81,142 +205,255 @@ def evaluation_page(
     >>> from uncurse import evaluate
     >>> y, p = [0, 1, 0, 1, 1, 0], [0.1, 0.9, 0.3, 0.6, 0.8, 0.7]
     >>> print(evaluation_page([Method("as served", evaluate(y, p, [0.5, 1.0]))]).headline)
-    On the top 50%, the scores have a calibration error of +20% (95% interval −64% to +104%), consistent with zero.
+    Predictions as served are within noise of the truth at every share.
     """
     if not methods:
         raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
     first = methods[0].evaluation
-    shares = [row.alpha for row in first.rows]
     for method in methods[1:]:
-        if [row.alpha for row in method.evaluation.rows] != shares:
+        if [row.alpha for row in method.evaluation.rows] != [row.alpha for row in first.rows]:
             raise UncurseError(
                 f"{method.name!r} and {methods[0].name!r} are evaluated on different shares; use the same alphas for "
                 "all methods"
             )
-    names = ["all rows" if alpha >= 1 else f"top {share(alpha)}" for alpha in shares]
-    names = [selection] if selection and len(shares) == 1 else names
+    names = names_of_shares(methods, selection)
+    found = compare_methods(methods)
     records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
     sections = (
-        _errors(methods, names), _outcomes(methods, value_name), _reliability(methods, names),
-        _binned_errors(methods), _scores(records, served), _segments(records),
+        _errors(methods, names, selection), _outcomes(methods, names, found, value_name),
+        _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
+        _binned_errors(methods), _scores(records, served),
     )  # fmt: skip
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
-    entries = provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods])
-    headline, numbers = _headline(methods, names, selection, value_name)
-    found = [section for section in sections if section is not None]
-    return Page("Calibration of the selected predictions", headline, numbers, found, entries, "evaluation")
+    headline, emphasis, decision = answer(methods, names, value_name)
+    return Page(
+        title="Calibration of the selected predictions",
+        headline=headline,
+        numbers=_numbers(methods, names),
+        sections=[section for section in sections if section is not None],
+        facts=provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods]),
+        terms="evaluation",
+        note=sureness(methods, found),
+        emphasis=emphasis,
+        decision=decision,
+    )
 
 
-def _headline(
-    methods: Sequence[Method], names: Sequence[str], selection: str | None, value_name: str
-) -> tuple[str, list[BigNumber]]:
-    """Describe the calibration error of the first share that was given, as served and after the first map.
-
-    Outcomes count by their value if it is known. The best of several maps is not reported: its error on the same rows
-    is too optimistic.
-    """
-    values = [method.value for method in methods if method.value is not None]
-    valued = len(values) == len(methods)
-    rows = [one.rows for one in (values if valued else [method.evaluation for method in methods])[:2]]
-    place = next((i for i in range(len(names)) if all(own[i].observed > 0 for own in rows)), None)
-    if place is None:
-        return "No selection has a positive label, so the calibration error is undefined.", []
-    within = names[place] if names[place].startswith(("all ", "the ")) else f"the {names[place]}"
-    within += "" if selection in (None, names[place]) else f" of the selected rows ({selection})"
-    several = f" (first of {len(methods) - 1} maps)" if len(methods) > 2 else ""
-    first = "" if methods[0].name == "as served" else f" ({methods[0].name})"
-    sentence = f"On {within}, {f'weighted by {value_name}, ' if valued else ''}the scores{first}"
+def _numbers(methods: Sequence[Method], names: Sequence[str]) -> list[BigNumber]:
+    """Return the error over all shares of the first two methods, with their range."""
     numbers = []
-    for series, (method, own) in enumerate(zip(methods, rows, strict=False)):
-        error = own[place].calibration_error
-        low, high = interval(error, error.standard_error)
-        text, span = error_and_interval(error, low, high)
-        name, bounds = method.name[:1].upper() + method.name[1:], f"95% interval {span}"
-        if series:
-            name, bounds = f"After {method.name}{several}", span
-            sentence += f" {name}, they"
-        if low <= 0 <= high:
-            sentence += f" have a calibration error of {text} ({bounds}), consistent with zero."
-        else:
-            sentence += f" {'over' if error > 0 else 'under'}-predict by {text.lstrip('+−')} ({bounds})."
-        numbers.append(BigNumber(series, name, text, f"95% interval {span}"))
-    return sentence, numbers
+    for series, method in enumerate(methods[:2]):
+        rows = (method.value or method.evaluation).rows
+        errors = [(row.calibration_error, name) for row, name in zip(rows, names, strict=True) if row.observed > 0]
+        if not errors:
+            return []
+        (most, where), (least, there) = max(errors, key=_size), min(errors, key=_size)
+        value, span = error_and_interval(most, *most.interval)
+        if len(errors) == 1:
+            numbers.append(BigNumber(series, f"{method.name}: error", value, f"95% interval {span}"))
+            continue
+        size = mean(abs(error) for error, _ in errors)
+        note = f"from {percent(least)} ({there}) to {percent(most)} ({where})"
+        numbers.append(BigNumber(series, f"{method.name}: mean size of the error", percent(size, sign=False), note))
+    return numbers
 
 
-def _errors(methods: Sequence[Method], names: Sequence[str]) -> Section:
+def _size(item: tuple[float, str]) -> float:
+    return abs(item[0])
+
+
+def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
+    first, found = methods[0].evaluation, compare([method.evaluation for method in methods])
     rows = metric_rows("calibration_error", [(m.name, m.evaluation) for m in methods])
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
     caption = (
-        "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. Above "
-        "zero, the selected scores predict more than is observed."
+        "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. At zero, "
+        "predictions are right."
     )
-    caption += " With several maps, the smallest error is partly due to chance." if len(methods) > 2 else ""
     draw = partial(figures.panels_figure, {"calibration error": drawn}, error=True)
-    cells = ["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in rows]
-    overview = [[m.name, *cells[i * len(names) : (i + 1) * len(names)]] for i, m in enumerate(methods)]
-    every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
-    header = ["method", *methods[0].evaluation.table()[0]]
-    blocks: list[Figure | Table] = [Figure("calibration-error", draw, caption)] if drawn else []
-    blocks.append(Table("Calibration error with its 95% interval", ["method", *names], overview))
-    blocks.append(Table("all metrics by method and share, ± standard errors", header, every, folded=True))
-    return Section("error", "Calibration error by selected share", (), blocks)
-
-
-def _outcomes(methods: Sequence[Method], value_name: str) -> Section:
-    panel: list[dict[str, Any]] = []
-    for row in methods[0].evaluation.rows:  # all methods have the same outcomes
-        # Given the predictions, the outcomes of different bins are independent.
-        error = math.sqrt(sum((one.weight * one.standard_error) ** 2 for one in row.bins))
-        low, high = interval(row.observed, error)
-        amounts = {"value": row.observed, "low": max(low, 0.0), "high": high}
-        scaled = {key: 1e6 * amount / row.selected for key, amount in amounts.items()}
-        panel.append({"series": OBSERVED, "name": "observed", "alpha": row.alpha, **scaled})
+    last = methods[min(1, len(methods) - 1)]
+    header, columns = ["rows"], [list(names)]
+    about = "Calibration error with its 95% interval"
     for i, method in enumerate(methods):
-        for row in method.evaluation.rows:
-            value = 1e6 * row.predicted / row.selected
-            panel.append({"series": i, "name": method.name, "alpha": row.alpha, "value": value})
-    draw = partial(figures.panels_figure, {"outcomes per million": panel})
-    caption = "Outcomes per million selected rows: predicted by each method, and observed with their 95% interval."
-    blocks: list[Figure | Table] = [Figure("outcomes", draw, caption)]
+        own = rows[i * len(names) : (i + 1) * len(names)]
+        header.append(method.name)
+        columns.append(["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in own])
+        if i and found is not None:
+            header.append("nearer")
+            columns.append([probability(one) for one in found.nearer_by_share[i]])
+        promised = promises(method, by_request=selection is not None)
+        if any(promised):
+            header.append("expected")
+            columns.append(["" if one is None else _promise_text(*one) for one in promised])
+    about += ". Nearer: probability that the map is nearer to the truth" if "nearer" in header else ""
+    if "expected" in header:
+        about += ". Expected: 90% interval of the error in the record of the fit, and whether it held"
+    header.append("positives")
+    columns.append([f"{number(row.observed)} of {number(row.selected)}" for row in first.rows])
+    every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
+    blocks: list[Figure | Table] = [Figure("calibration-error", draw, caption)] if drawn else []
+    blocks.append(Table(about, header, list(zip(*columns, strict=True))))
+    blocks.append(Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True))
+    title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
+    title += errors_in_words(last.evaluation.rows, names)
+    return Section("error", title, (), blocks)
+
+
+def _promise_text(low: float, high: float, held: bool) -> str:
+    return f"{error_and_interval(0.0, low, high)[1]}\n{'held' if held else 'did not hold'}"
+
+
+def _outcomes(methods: Sequence[Method], names: Sequence[str], found: Comparison | None, value_name: str) -> Section:
+    largest = max(range(len(names)), key=lambda place: methods[0].evaluation.rows[place].selected)
+    rows = [method.evaluation.rows[largest] for method in methods]
+    predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, rows, strict=True))
+    where = "all rows" if names[largest] == "all rows" else f"the {names[largest]}"
+    prose = f"On {where}, {number(rows[0].observed)} positives were observed in {number(rows[0].selected)} rows. "
+    prose += f"Predicted: {predicted}."
+    blocks: list[Figure | Table] = []
     valued = [(method.name, row.cells()) for method in methods if method.value for row in method.value.rows]
     if valued:
         header = ["top", "predicted", "observed", "calibration error"]
         body = [[name, *(cells[key] for key in header)] for name, cells in valued]
-        blocks.append(Table(f"Sums of {value_name}, ± standard errors", ["method", *header], body))
-    return Section("outcomes", "Predicted and observed outcomes", (), blocks)
+        title = f"Sums of {value_name}, with 95% intervals"
+        blocks.append(Table(title, ["method", *header], body, folded=len(body) > _MOST_VALUES))
+    return Section("outcomes", "In counts, and what to do next", (prose, _next_step(methods, names, found)), blocks)
+
+
+def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
+    """Return what to do after this result."""
+    if found is None:
+        wrong = "too" in errors_in_words(methods[0].evaluation.rows, names)
+        return "Next: correct the scores with uncurse fit." if wrong else "Next: these labels show nothing to correct."
+    name = methods[1].name
+    return {
+        "helps": f"Next: put {name} into the model with uncurse fold, or export it with uncurse export. Then check it "
+        "on new labels with uncurse monitor.",
+        "unclear": "Next: evaluate on more labeled rows, or on a larger share.",
+        "hurts": "Next: keep the scores as served. Check that --replicas states how the replicas were trained, or fit "
+        "with labels (--labeled).",
+    }[_verdict(found.nearer[1])[0]]
+
+
+def _dots_figure(rows: Sequence[Mapping[str, Any]], title: str, frame: Frame, *, error: bool = False) -> Chart:
+    lines = len({row["name"] for row in rows})
+    figure, (ax,) = figures.axes_of(frame, 40 + 34 * lines)
+    figures.draw_dots(ax, rows, title, error=error)
+    figures.add_legend(ax)
+    return figure
+
+
+def _by_segment(
+    methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]], names: Sequence[str]
+) -> Section | None:
+    """Show the errors of the largest segments among the rows of the largest share."""
+    if not segments:
+        return None
+    body: list[list[str]] = []
+    drawn: list[dict[str, Any]] = []
+    for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
+        rows = [one.rows[0] for one in evaluations]
+        found = compare(evaluations)
+        verdicts = [verdict(None if found is None else found.nearer[i]) for i in range(1, len(rows))]
+        cells = [segment, *verdicts]
+        for i, row in enumerate(rows):
+            error = row.calibration_error
+            cells.append("\n".join(error_and_interval(error, *error.interval)))
+            if row.observed > 0 and len(body) < _DRAWN_SEGMENTS:
+                ends = {"value": float(error), "low": error.interval[0], "high": error.interval[1]}
+                drawn.append({"series": i, "label": short(methods[i].name), "name": segment, **ends})
+        body.append([*cells, f"{number(rows[0].observed)} of {number(rows[0].selected)}"])
+    alphas = [row.alpha for row in methods[0].evaluation.rows]
+    where = names[alphas.index(max(alphas))]
+    verdicts = ["verdict"] if len(methods) == 2 else [f"{method.name}: verdict" for method in methods[1:]]
+    header = ["segment", *verdicts, *(method.name for method in methods), "positives"]
+    helped = sum(row[1].startswith("helps") for row in body)
+    caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
+    blocks: list[Figure | Table] = []
+    if drawn:
+        blocks.append(Figure("segments", partial(_dots_figure, drawn, "calibration error", error=True), caption))
+    blocks.append(Table(f"Calibration by segment, {where}, the largest first", header, body))
+    title = f"By segment: {methods[1].name} helps in {helped} of {len(body)}" if len(methods) > 1 else "By segment"
+    return Section("by-segment", title, (), blocks)
+
+
+def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | None:
+    """Draw what the maps make of served predictions; of maps by segment, the default map."""
+    lines: list[dict[str, Any]] = []
+    for series, method in enumerate(methods):
+        if method.fitted is None or method.fitted.map.link != "logistic":
+            continue
+        record, own = method.fitted.record, served
+        if own is None and record is not None:
+            own = record.pool.scores
+        if own is None:
+            return None
+        score_map = method.fitted.map.default if isinstance(method.fitted.map, Segmented) else method.fitted.map
+        offset = logit_offset(None if record is None else record.negative_sampling_rate)
+        top = np.array([np.interp(share, TOP_SHARES, own.top) for share in (0.02, 0.1)])
+        logits = np.concatenate([top, np.linspace(own.edges[0], max(own.edges[-1], own.top[0]), 200)])
+        before, after = logistic(logits), score_map.at_logits(logits - offset)
+        name = f"{method.name}, default" if isinstance(method.fitted.map, Segmented) else method.name
+        lines.append({"series": series, "name": name, "before": before, "after": after})
+    if not lines:
+        return None
+    change = [f"{percent(values[0], sign=False)}" for values in (lines[0]["before"], lines[0]["after"])]
+    caption = (
+        f"What {lines[0]['name']} makes of a served prediction: at the edge of the top 2%, {change[0]} becomes "
+        f"{change[1]}. On the diagonal, a prediction stays as it is."
+    )
+    return Section("map", "The map", (), (Figure("map", partial(_map_figure, lines), caption),))
+
+
+def _map_figure(lines: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
+    figure, (ax,) = figures.axes_of(frame, frame.height)
+    ends = [end for line in lines for key in ("before", "after") for end in (line[key].min(), line[key].max())]
+    low, high = max(min(ends), 1e-9), max(ends)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="as served", ylabel="after the map")
+    ax.grid(visible=True)
+    ax.axline((low, low), (high, high), color=LIGHT["rule"], **REFERENCE)
+    for line in lines:
+        style = {**style_of(line["series"]), "marker": ""}
+        ax.plot(line["before"][2:], line["after"][2:], **style, label=short(line["name"]))
+    for logit, name, height in zip(lines[0]["before"][:2], ("top 2%", "top 10%"), (20, 5), strict=True):
+        ax.axvline(logit, color=LIGHT["muted"], lw=1, ls=(0, (1, 3)), zorder=1)
+        place = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+        ax.annotate(name, (logit, 0), xytext=(3, height), color=LIGHT["muted"], size=10, **place)
+    figures.set_log_percent(ax)
+    figures.add_legend(ax)
+    return figure
 
 
 def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
-    """Show observed rates against mean predictions in bins; the reader opens all selections but the first."""
-    first, keys = methods[0].evaluation, ["weight", "predicted", "observed", "low", "high"]
-    blocks: list[Figure | Table] = []
+    """Show observed rates against mean predictions in bins of the largest share."""
+    first, keys, body = methods[0].evaluation, ["weight", "predicted", "observed", "low", "high"], []
     for place, name in enumerate(names):
         rows = [bin_rows(i, m.name, m.evaluation.rows[place].bins) for i, m in enumerate(methods)]
-        body = [[row["name"], *(number(row[key]) for key in keys)] for own in rows for row in own]
-        caption = f"Observed rate against mean prediction in bins, {name}"
-        blocks.append(Figure(f"reliability-{place + 1}", partial(_reliability_figure, rows), caption, folded=place > 0))
-        blocks.append(Table(f"Bins, {name}", ["method", "rows", *keys[1:]], body, folded=True))
+        body += [[name, row["name"], *(number(row[key]) for key in keys)] for own in rows for row in own]
+    largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
+    rows = [bin_rows(i, m.name, m.evaluation.rows[largest].bins) for i, m in enumerate(methods)]
     kind = "equal size" if first.strategy == "quantile" else "equal width"
-    prose = (
-        f"Points are {first.n_bins} bins of {kind} of the selected rows. Bars are 95% intervals of the observed rate. "
-        "Below the dashed line, fewer outcomes were observed than predicted."
+    caption = (
+        f"Observed rate against mean prediction in {first.n_bins} bins of {kind}, {names[largest]}, with the 95% "
+        "interval of the observed rate. Predictions on the diagonal are right; below it they are too high."
     )
-    return Section("reliability", "Reliability of the selected rows", (prose,), blocks)
+    blocks = (
+        Figure("reliability", partial(_reliability_figure, rows), caption),
+        Table("bins", ["share", "method", "rows", *keys[1:]], body, folded=True),
+    )
+    return Section("reliability", f"Reliability, {names[largest]}", (), blocks)
 
 
 def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Frame) -> Chart:
     domain = figures.domain_of([row[key] for own in rows for row in own for key in ("predicted", "low", "high")])
-    columns = min(len(rows), 3 if frame.wide else 2)
-    side = min(frame.width // columns - 50, 270)
-    figure, axes = figures.axes_of(frame, *[side + 20] * math.ceil(len(rows) / columns), columns=columns)
-    for ax in axes[len(rows) :]:
-        ax.remove()
-    for i, (ax, own) in enumerate(zip(axes, rows, strict=False)):
-        ax.set(xlim=domain, ylim=domain, aspect="equal", xlabel="predicted", ylabel="" if i % columns else "observed")
+    side = min(frame.width - 60, 400)
+    figure, (ax,) = figures.axes_of(frame, side)
+    ax.set(xlim=domain, ylim=domain, aspect="equal", xlabel="predicted", ylabel="observed")
+    for own in rows:
         figures.draw_reliability(ax, own)
-        ax.set_title(short(own[0]["name"], max(side // 10, 10)), color=style_of(i)["color"])
-        for axis in (ax.xaxis, ax.yaxis):
-            figures.set_ticks(axis, 4, figures.plain)
+    for axis in (ax.xaxis, ax.yaxis):
+        figures.set_ticks(axis, 5, figures.plain)
+    figures.add_legend(ax)
     return figure
 
 
@@ -236,7 +473,10 @@ def _binned_errors(methods: Sequence[Method]) -> Section:
         "over methods)."
     )
     figure = Figure("ece-mce", partial(figures.panels_figure, panels), caption)
-    return Section("binned", "ECE and MCE compared with their noise floor", (), (figure,))
+    last = methods[min(1, len(methods) - 1)]
+    above = any(row.ece.floor is not None and row.ece.interval[0] > row.ece.floor for row in last.evaluation.rows)
+    title = f"Diagnostics: the ECE of {last.name} is {'above' if above else 'within'} its noise floor"
+    return Section("binned", title, (), (figure,), folded=not above)
 
 
 def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | None) -> Section | None:
@@ -251,9 +491,13 @@ def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | Non
         found["evaluated scores"] = served
     if not found:
         return None
-    (reference, first), *_ = found.items()
+    (reference, first), *others = found.items()
     sd = first.sd or 1.0
     rows = []
+    moved = [
+        name for name, one in others
+        if abs(one.mean - first.mean) >= _MOVED * sd or not 1 / _SPREAD < one.sd / sd < _SPREAD
+    ]  # fmt: skip
     for name, one in found.items():
         shift, spread = fixed((one.mean - first.mean) / sd, 2, sign=True), fixed(one.sd / sd, 2)
         rows.append([name, f"{one.rows:,}", fixed(one.mean, 3), fixed(one.sd, 3), shift, spread, f"{one.distance:.4f}"])
@@ -265,19 +509,5 @@ def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | Non
         "larger than the selected share."
     )
     blocks = (Table("Distributions of scores", header, rows),)
-    return Section("scores", "Scores: without drift, and normally distributed?", (prose,), blocks)
-
-
-def _segments(records: Sequence[tuple[str, FitRecord]]) -> Section | None:
-    """Show λ of the largest segments of each map, by ascending λ."""
-    blocks = []
-    for name, record in records:
-        total = len(record.segments)
-        largest = sorted(record.segments.items(), key=lambda item: -item[1].rows)[:_MAX_SEGMENTS]
-        ascending = sorted(largest, key=lambda item: item[1].lambda_)
-        rows = [[key, f"{segment.rows:,}", fixed(segment.lambda_, 4)] for key, segment in ascending]
-        rows += [] if record.lambda_ is None else [["all rows", f"{record.pool.rows:,}", fixed(record.lambda_, 4)]]
-        shown = f"all {total} segments" if len(largest) == total else f"the {_MAX_SEGMENTS} largest of {total} segments"
-        title = f"{name}: λ by {record.segment or 'segment'}, {shown}"
-        blocks += [Table(title, ["segment", "rows", "λ"], rows)] if total else []
-    return Section("lambda", "λ, the shrinkage factor, by segment", (), blocks) if blocks else None
+    drift = f"{', '.join(moved)} differ from {reference}" if moved else "the scores are like those of the fit"
+    return Section("scores", f"Diagnostics: {drift}", (prose,), blocks, folded=not moved)

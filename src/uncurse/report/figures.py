@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .prose import clean, interval, share, short
+from ..text import interval
+from .prose import clean, share, short
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -146,6 +147,17 @@ def set_ticks(axis: Any, ticks: int, labels: Callable[..., str]) -> None:
     axis.set_major_formatter(labels)
 
 
+def set_log_percent(ax: Any) -> None:
+    """Put ticks at 1, 2 and 5 percent, their tenths and so on, on two log axes of probabilities."""
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        digits = (1, 2, 5) if high < 300 * low else (1,)
+        ticks = [digit * 10.0**power for power in decades for digit in digits]
+        axis.set_ticks([tick for tick in ticks if low <= tick <= high])
+        axis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+    ax.minorticks_off()
+
+
 def set_labels(ax: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
     """Put ticks on the horizontal axis; a label that would touch the one before it is left out."""
     ax.autoscale_view()  # else limits are found when the figure is drawn
@@ -178,10 +190,12 @@ def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: b
     """
     shares = sorted({row["alpha"] for row in rows})
     ends = [row[key] for row in rows for key in ("value", "low", "high") if row.get(key) is not None]
-    ax.set(ylabel=title, xlabel="share selected, α", ylim=domain_of(ends, zero=error))
+    ax.set(ylabel=title, xlabel="share of the rows that is selected", ylim=domain_of(ends, zero=error))
     set_ticks(ax.yaxis, 6, signed_percent if error else plain)
     if error:
         ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
+        for text, end, side in (("↑ too high", 1.0, "top"), ("↓ too low", 0.0, "bottom")):
+            ax.annotate(text, (0.005, end), xycoords="axes fraction", va=side, color=LIGHT["muted"])
     if shares[-1] > 8 * shares[0]:
         ax.set_xscale("log")
     ax.margins(x=0.03)
@@ -209,20 +223,30 @@ def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: b
 
 
 def draw_dots(ax: Any, rows: Rows, title: str, *, error: bool = False) -> None:
-    """Draw name, value and interval of each row on a line of its own, with rows and `error` as in `draw_lines`."""
+    """Draw values and intervals of rows on a line for each "name", with rows and `error` as in `draw_lines`.
+
+    Rows of a line differ by "series", and have the key "label" with its name.
+    """
     ends = [row[key] for row in rows for key in ("value", "low", "high") if row.get(key) is not None]
-    ax.set(xlabel=title, xlim=domain_of(ends, zero=error), ylim=(len(rows) - 0.5, -0.5))
-    set_ticks(ax.xaxis, 5, signed_percent if error else plain)
+    places = {name: place for place, name in enumerate(dict.fromkeys(row["name"] for row in rows))}
+    series = list(dict.fromkeys(row["series"] for row in rows))
+    apart = 0.0 if len(places) == len(rows) else min(0.5 / len(series), 0.22)
+    ax.set(xlabel=title, xlim=domain_of(ends, zero=error), ylim=(len(places) - 0.5, -0.5))
+    set_ticks(ax.xaxis, 6, signed_percent if error else plain)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
-    ax.set_yticks(range(len(rows)), [short(row["name"]) for row in rows], color=LIGHT["ink"])
+    limit = 22 if ax.figure.get_figwidth() * 72 > NARROW.width else 13
+    ax.set_yticks(range(len(places)), [short(name, limit) for name in places], color=LIGHT["ink"])
     if error:
         ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-    for place, row in enumerate(rows):
-        style = style_of(row["series"])
+    labels: set[str] = set()
+    for row in rows:
+        style, label = style_of(row["series"]), row.get("label")
+        place = places[row["name"]] + apart * (series.index(row["series"]) - (len(series) - 1) / 2)
         if row.get("low") is not None:
             ax.plot([row["low"], row["high"]], [place, place], color=style["color"], lw=2)
-        ax.plot([row["value"]], [place], **{**style, "ls": ""})
+        ax.plot([row["value"]], [place], **{**style, "ls": ""}, label=None if label in labels else label)
+        labels |= {label} if label else set()
 
 
 def draw_reliability(ax: Any, rows: Rows) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -13,7 +12,16 @@ import numpy as np
 
 from ..methods import Fitted
 from ..monitoring import Verdict
-from ..monitoring.sequential import ALARM, WATCH, Calibration, e_value, intervals, log_e_values, series_of
+from ..monitoring.sequential import (
+    ALARM,
+    WATCH,
+    Calibration,
+    e_value,
+    e_value_text,
+    intervals,
+    log_e_values,
+    series_of,
+)
 from ..validation import check_time
 from . import figures
 from .figures import LIGHT, REFERENCE, Chart, Frame, style_of
@@ -22,7 +30,8 @@ from .prose import error_and_interval, fixed, number, percent
 
 # Series of the charts: each day alone, all days since the fit, the scores.
 _DAILY, _RUNNING, _SCORES = -1, 1, 2
-_MOST = 1e6  # larger e-values say nothing more
+_MOST = 100.0  # of the chart of e-values
+_CHANGED = 0.1  # population stability index from which scores are said to have changed
 _MAX_DAYS = 400  # of a chart, which is 640 pixels wide
 _MAX_PARTS = 40  # of a table
 
@@ -30,9 +39,9 @@ _MAX_PARTS = 40  # of a table
 def monitor_page(
     verdict: Verdict,
     name: str = "the map",
-    tolerance: float = 0.0,
     fitted: Fitted | None = None,
     facts: Mapping[str, str | Sequence[str]] | None = None,
+    next_step: str = "",
 ) -> Page:
     """Show what a monitor saw of a map since its fit.
 
@@ -42,12 +51,12 @@ def monitor_page(
         Result of `uncurse.monitor` or `uncurse.monitoring.judge`.
     name : str, default="the map"
         Name of the map on the page.
-    tolerance : float, default=0.0
-        Tolerance of the verdict.
     fitted : Fitted, optional
         The map and how it was fitted.
     facts : mapping of str to str or sequence of str, optional
         Inputs, versions and the command.
+    next_step : str, optional
+        What to do next, such as a command.
 
     Returns
     -------
@@ -59,33 +68,33 @@ def monitor_page(
     >>> from uncurse.evidence import from_arrays
     >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[-2.0], [2.0]] * 50, [0, 1] * 50))
     >>> monitor_page(verdict, "map.json").headline[:47]
-    'Keep map.json. No evidence against the map: pre'
+    'Keep map.json. Its predictions are 0.0% too low'
     """
-    days = _days_of(verdict, tolerance)
+    days = _days_of(verdict)
     segments = sorted(verdict.segments, key=lambda part: -part.e_value)
     sections = [
         _errors(verdict, days), _evidence(days), _scores(verdict, days),
-        _parts("range", "Errors of different ranges can cancel out in the sum.", verdict.buckets),
         _parts("segment", "Most evidence first.", segments),
+        _parts("range", "Errors of different ranges can cancel out in the sum.", verdict.buckets),
     ]  # fmt: skip
-    reason = verdict.reason if verdict.reason.startswith("λ") else verdict.reason[0].upper() + verdict.reason[1:]
     return Page(
         title="Calibration since the fit",
-        headline=f"{verdict.decision.capitalize()} {name}. {reason}.",
-        numbers=_numbers(verdict),
+        headline=_headline(verdict, name),
+        numbers=_numbers(verdict, name),
         sections=[section for section in sections if section is not None],
         facts=provenance(facts, [(name, fitted)]),
         terms="monitor",
-        note=_meaning(verdict, tolerance),
+        note=_meaning(verdict, next_step),
+        emphasis=verdict.decision.capitalize(),
         decision=verdict.decision,
     )
 
 
-def _days_of(verdict: Verdict, tolerance: float) -> dict[str, Any]:
+def _days_of(verdict: Verdict) -> dict[str, Any]:
     """Return what was seen on the newest days in order of time, as columns."""
     names, days = zip(*verdict.state.ordered, strict=True)
     sums = [day.sums for day in days]
-    running = list(accumulate(sums))
+    running, tolerance = list(accumulate(sums)), verdict.state.tolerance or 0.0
     columns = {
         "name": names,
         "time": [check_time(name, "the state").timestamp() / 86_400 for name in names],  # days since 1970, UTC
@@ -107,12 +116,13 @@ def _axes_by_day(days: Mapping[str, Any], frame: Frame, height: int, label: str)
     """Return a figure with an axis of time in UTC, and its axes."""
     figure, (ax,) = figures.axes_of(frame, height)
     times, names = days["time"], days["name"]
-    shown = times[:: math.ceil(len(times) / (8 if frame.wide else 4))]
+    every = slice(None, None, math.ceil(len(times) / (8 if frame.wide else 4)))
     room = 0.02 * (times[-1] - times[0]) or 1.0
     span = " to ".join(dict.fromkeys((names[0], names[-1])))
     ax.set(xlim=(times[0] - room, times[-1] + room), ylabel=label, xlabel=f"{span}, UTC")
     hours = " %H:%M" if np.any(times % 1) else ""
-    figures.set_labels(ax, shown, [f"{datetime.fromtimestamp(86_400 * time, UTC):%d %b{hours}}" for time in shown])
+    labels = [f"{check_time(name, 'the state'):%d %b{hours}}" for name in names[every].tolist()]
+    figures.set_labels(ax, times[every], labels)
     return figure, ax
 
 
@@ -130,40 +140,52 @@ def _days_words(count: int) -> str:
     return "1 day" if count == 1 else f"{count:,} days"
 
 
-def _e_value_text(value: float) -> str:
-    return number(value) if value < _MOST else "over a million"
+def _headline(verdict: Verdict, name: str) -> str:
+    """Return the decision, and its reason."""
+    if verdict.decision == "watch":
+        reason = verdict.reason if verdict.reason.startswith("λ") else verdict.reason[0].upper() + verdict.reason[1:]
+        return f"Watch {name}. {reason}."
+    about = verdict.wrong_since or verdict.since_fit
+    error = "have no positive label to be compared with"
+    if about.error is not None:
+        error = f"are {percent(abs(about.error), sign=False)} too {'high' if about.error >= 0 else 'low'}"
+    if verdict.alarm is not None:
+        return f"Alarm: {about.name}, the predictions of {name} {error}."
+    noise = (about.low is None or about.low <= 0) and (about.high is None or about.high >= 0)
+    return f"Keep {name}. Its predictions {error}{', within noise of the truth' if noise else ''}."
 
 
-def _numbers(verdict: Verdict) -> tuple[BigNumber, BigNumber]:
+def _numbers(verdict: Verdict, name: str) -> tuple[BigNumber, BigNumber]:
     about = verdict.wrong_since or verdict.since_fit
     error, span = error_and_interval(about.error, about.low, about.high)
-    series, evidence = 0 if verdict.alarm else _RUNNING, _e_value_text(verdict.since_fit.e_value)
-    note = f"{number(ALARM)} raises an alarm; 1 is no evidence"
+    served = _served(about)
     return (
-        BigNumber(series, f"Calibration error {about.name}", error, f"95% confidence sequence {span}"),
-        BigNumber(_DAILY, "Evidence against the map (e-value)", evidence, note),
+        BigNumber(0 if verdict.alarm else _RUNNING, f"{name}, {about.name}", error, f"95% confidence sequence {span}"),
+        BigNumber(_DAILY, f"as served, {about.name}", served, "error of the same rows without the map"),
     )
 
 
-def _meaning(verdict: Verdict, tolerance: float) -> str:
-    since = verdict.since_fit
+def _served(part: Calibration) -> str:
+    return "undefined" if part.served_error is None else percent(part.served_error)
+
+
+def _meaning(verdict: Verdict, next_step: str) -> str:
+    since, tolerance = verdict.since_fit, verdict.state.tolerance
     text = (
         f"In {_days_words(verdict.days)} with {number(since.rows)} rows, {number(since.predicted)} positives were "
         f"predicted and {number(since.observed)} observed."
     )
     text += f" Errors of the odds up to {percent(tolerance, sign=False)} are accepted." if tolerance else ""
     if verdict.alarm is not None:
-        return (
-            f"{text} Refresh the map with labels from after the change, or fit it again, and start a new state: the "
-            "alarm stays until then. A valid map raises it with probability 5% at most, no matter how often it is "
-            "checked."
-        )
-    more = "There are enough labels to find an error of 5%."
-    if verdict.positives_needed:
-        more = f"About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
-    if verdict.decision == "keep":
-        return f"{text} The map can stay in place. {more}"
-    return f"{text} This is no alarm: keep the map in place, look at what changed, and continue to monitor. {more}"
+        text += f" The alarm was raised on {verdict.alarm} and stays: start a new state with the next map."
+        next_step = next_step or "refresh the map with labels from after the change, or fit it again"
+    else:
+        watch = " This is no alarm: keep the map, and look at what changed."
+        more = " There are enough labels to find an error of 5%."
+        if verdict.positives_needed:
+            more = f" About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
+        text += (watch if verdict.decision == "watch" else "") + more
+    return text + (f" Next: {next_step}." if next_step else "")
 
 
 def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -177,7 +199,7 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
             *error_and_interval(day["error"], *day["interval"]),
             *error_and_interval(day["total"], *day["sequence"]),
         ]
-        rows.append([day["name"], *counts, *errors, _e_value_text(day["e-value"]), fixed(day["mean"], 3)])
+        rows.append([day["name"], *counts, *errors, e_value_text(day["e-value"]), fixed(day["mean"], 3)])
     name, _, _, _, error, span, total, sequence, _, _ = rows[-1]
     prose = (
         f"The last day, {name}, has an error of {error} (95% interval {span}); all {_days_words(verdict.days)} "
@@ -226,24 +248,25 @@ def _error_figure(days: Mapping[str, Any], alarm: str | None, frame: Frame) -> C
 
 def _evidence(days: Mapping[str, Any]) -> Section:
     caption = (
-        "Evidence of all labels since the fit against the map, on a log scale up to a million. It multiplies up day by "
-        f"day, and falls below 1 if the labels support the map. A valid map ever reaches {number(ALARM)} with "
-        "probability 5% at most."
+        "Evidence of all labels since the fit against the map (e-value), drawn up to 100. It multiplies up day by day, "
+        f"and falls below 1 if the labels support the map. A valid map ever reaches {number(ALARM)} with probability "
+        "5% at most."
     )
     figure = Figure("evidence", partial(_evidence_figure, days), caption)
-    return Section("evidence", "Evidence against the map", (), (figure,))
+    last = e_value_text(float(days["e-value"][-1]))
+    return Section("evidence", f"Evidence against the map: {last}", (), (figure,))
 
 
 def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     figure, ax = _axes_by_day(days, frame, frame.height - 60, "e-value")
-    values = np.clip(days["e-value"], 1 / _MOST, _MOST)
-    ax.set(yscale="log", ylim=(0.7 * min(*values, 0.2), 1.5 * max(*values, 50.0)))
+    values = np.minimum(days["e-value"], _MOST)
+    ax.set(ylim=(0, 1.06 * max(*values, 1.2 * ALARM)))
+    ax.set_yticks([0, ALARM, _MOST] if max(values) > 3 * ALARM else [1, WATCH, ALARM])
     ax.yaxis.set_major_formatter(lambda value, _: number(value))
-    ax.minorticks_off()
     for value, name, color in ((ALARM, "alarm", LIGHT["s0"]), (WATCH, "watch", LIGHT["muted"])):
         ax.axhline(value, color=color, **REFERENCE)
         place = {"xycoords": ax.get_yaxis_transform(), "xytext": (4, 3), "textcoords": "offset points"}
-        ax.annotate(f"{number(value)}: {name}", (0, value), color=color, **place)
+        ax.annotate(name, (0, value), color=color, **place)
     _draw_days(ax, days["time"], values, _RUNNING)
     return figure
 
@@ -268,7 +291,9 @@ def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
         "deviation on either side. A change shows that the rows differ from earlier ones, before labels can tell."
     )
     figure = Figure("daily-scores", partial(_score_figure, days), caption)
-    return Section("served-scores", "Served scores by day", prose, (figure,))
+    folded = verdict.shrinkage is None and (verdict.scores is None or verdict.scores.stability <= _CHANGED)
+    title = "Served scores by day: no change" if folded else "Served scores by day"
+    return Section("served-scores", title, prose, (figure,), folded=folded)
 
 
 def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
@@ -286,13 +311,15 @@ def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | No
     rows = []
     for part in parts[:_MAX_PARTS]:
         counts = [number(part.rows), number(part.predicted), number(part.observed)]
-        rows.append(
-            [part.name, *counts, *error_and_interval(part.error, part.low, part.high), _e_value_text(part.e_value)]
-        )
+        error = "\n".join(error_and_interval(part.error, part.low, part.high))
+        rows.append([part.name, *counts, _served(part), error, e_value_text(part.e_value)])
     prose = (
         f"Calibration since the fit by {kind}. {remark} The more {kind}s, the larger the largest e-value is by chance: "
         f"of {len(parts):,}, {number(ALARM * len(parts))} or more is evidence of an error."
     )
     which = f"{len(rows)} of {len(parts):,} {kind}s"
-    header = [kind, "rows", "predicted", "observed", "error", "95% confidence sequence", "e-value"]
-    return Section(f"{kind}s", f"By {kind}", (prose,), (Table(f"Calibration by {kind}, {which}", header, rows),))
+    header = [kind, "rows", "predicted", "observed", "as served", "error, 95% sequence", "e-value"]
+    wrong = [part.name for part in parts if part.e_value >= ALARM * len(parts)]
+    title = f"By {kind}: {', '.join(wrong[:3]) + ' off' if wrong else 'no evidence of an error'}"
+    table = Table(f"Calibration by {kind}, {which}", header, rows)
+    return Section(f"{kind}s", title, (prose,), (table,), folded=not wrong and kind == "range")

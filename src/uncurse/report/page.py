@@ -62,6 +62,7 @@ class Section:
     title: str
     prose: Sequence[str] = ()
     blocks: Sequence[Figure | Table] = ()
+    folded: bool = False  # hidden until the reader opens it
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,17 @@ class BigNumber:
 
 @dataclass(frozen=True)
 class Page:
-    """A page, which `evaluation_page` and `monitor_page` return."""
+    """A page, which `evaluation_page`, `monitor_page` and `winner_page` return."""
 
     title: str
     headline: str  # the result in a sentence
     numbers: Sequence[BigNumber]
     sections: Sequence[Section]
     facts: Mapping[str, Sequence[str]]  # how it was made, in lines
-    terms: str  # "evaluation" or "monitor": terms that the page explains
+    terms: str  # "evaluation", "monitor" or "winner": terms that the page explains
     note: str = ""  # below the headline
-    decision: str = ""  # the first word of the headline, in its color
+    emphasis: str = ""  # a word of the headline, in the color of the decision
+    decision: str = ""  # "keep", "watch" or "alarm"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page: one file that works offline. An existing file is replaced atomically.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from .. import text
 
 if TYPE_CHECKING:
     from ..methods import Fitted, RefreshRecord
 
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # for which intervals are printed
-_Z = NormalDist().inv_cdf(0.975)
 # Characters that XML 1.0 does not allow.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -72,27 +72,14 @@ def short(name: str, limit: int = 22) -> str:
     return name if len(name) <= limit else f"{name[:head]}…{name[head + 1 - limit :]}"
 
 
-def interval(value: float, standard_error: float) -> tuple[float, float]:
-    """Return the 95% interval."""
-    return value - _Z * standard_error, value + _Z * standard_error
-
-
 def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
-    """Return an error and its interval, with as many decimals as the interval needs.
+    """Return an error and its interval as `uncurse.text.error_and_interval` does, with the minus sign of print.
 
-    The ends of the interval may be absent or infinite; an error is never below −100%.
-
-    >>> error_and_interval(0.123, 0.103, 0.143), error_and_interval(None, -1.0, None)
-    (('+12.3%', '+10.3% to +14.3%'), ('undefined', 'unknown'))
+    >>> error_and_interval(-0.123, -0.143, -0.103)
+    ('−12.3%', '−14.3% to −10.3%')
     """
-    low, high = -1.0 if low is None else low, math.inf if high is None else high
-    decimals = 2 if high - low < 0.004 else 1 if high - low < 0.4 else 0
-    ends = [percent(low, decimals)] if low > -1 else []
-    ends += [percent(high, decimals)] if high < math.inf else []
-    span = " to ".join(ends) or "unknown"
-    if len(ends) == 1:
-        span += " or more" if low > -1 else " or less"
-    return "undefined" if error is None or math.isnan(error) else percent(error, decimals), span
+    value, span = text.error_and_interval(error, low, high)
+    return value.replace("-", "−"), span.replace("-", "−")
 
 
 # ---------------------------------------------------------------------------- a fit
@@ -120,7 +107,7 @@ def fit_words(fitted: Fitted) -> list[str]:
         lines.append(f"rows count half after {record.half_life:g} files; rows in effect: {', '.join(effective)}")
     shrunk = record.method.startswith("vad") and record.shape == "straight"  # other maps do not shrink by one λ
     if shrunk and record.lambda_ is not None and record.standard_error is not None and record.center is not None:
-        shrinkage = f"λ = {record.lambda_:.4f} ± {record.standard_error:.4f}"
+        shrinkage = f"λ = {record.lambda_:.4f} (standard error {record.standard_error:.4f})"
         lines.append(f"scores are shrunk towards {record.center:.4f} by {shrinkage}")
     if record.line_probability is not None:
         lines.append(f"probability that the labels follow a straight line: {record.line_probability:.2f}")

@@ -1,9 +1,9 @@
 """Fold a map into a model: one file per model family.
 
 To add a family, write a file with `fold_model(score_map, model)`, which yields folded copies, the likeliest first;
-`scorers(model)`, the ways to score with it; and `rows_for(model)`, blocks of rows to compare on. List it in
-`_FAMILIES`. If its models are saved in files, tell these apart in `family`, and add `read(path)` and
-`write(model, source, target)`.
+`scorers(model)`, the ways to score with it; `rows_for(model)`, blocks of rows to compare on; and `stamp(model)`, what
+was folded into it before. List it in `_FAMILIES`. If its models are saved in files, tell these apart in `family`, and
+add `read(path)` and `write(model, source, target)`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,18 @@ _FAMILIES = ("torch", "onnx", "lightgbm", "xgboost", "catboost", "sklearn")
 _OPTIONS = {"layer": "torch", "output": "onnx"}  # the family that takes each
 
 _STARTS = {b"tree\n": "lightgbm", b"tree\r\n": "lightgbm", b"CBM1": "catboost", b"PK\x03\x04": "torch"}
+# Names in the JSON of each.
+_WORDS = {b"learner": "xgboost"} | dict.fromkeys((b'_info"', b'trees"', b'"scale_and_bias"'), "catboost")
 
 
 def fold(
-    score_map: Any, model: Any = None, *, X: Any = None, layer: str | None = None, output: str | None = None
+    score_map: Any,
+    model: Any = None,
+    *,
+    X: Any = None,
+    layer: str | None = None,
+    output: str | None = None,
+    again: bool = False,
 ) -> Any:
     """Return a copy of the model whose predictions are those of the map applied to the model's scores.
 
@@ -50,6 +58,8 @@ def fold(
         Name of the last linear layer of a torch module; a state dict needs it.
     output : str, optional
         Name of the score, if an ONNX model has several outputs.
+    again : bool, default=False
+        Accept a model into which a map was folded before. Right only for a map of the folded model's own scores.
 
     Returns
     -------
@@ -77,6 +87,12 @@ def fold(
         raise refused(f"{what} is no model that can be folded")
     module, error = load_family(kind), None
     with calling_library(f"{what} cannot be folded", f"pass a fitted model that ends in one sum, or {ELSEWHERE}"):
+        before = module.stamp(model)
+        if before and not again:
+            raise UncurseError(
+                f"{what} holds a map already ({before}); fold into the original model, or pass again=True (--again) if "
+                "this map was fitted to the scores of the folded one"
+            )
         blocks = module.rows_for(model) if X is None else [X]
         for folded in module.fold_model(score_map, model, **options):
             if not blocks:
@@ -90,6 +106,13 @@ def fold(
                 error = error or reason
     assert error is not None
     raise error
+
+
+def stamp_of(model: Any) -> str | None:
+    """Return what was folded into a model before; None if nothing was, or if it is a model of no family."""
+    kind = _family(model)
+    found: str | None = load_family(kind).stamp(model) if kind else None
+    return found
 
 
 def load_family(family: str) -> Any:
@@ -125,12 +148,10 @@ def family(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise UncurseError(f"cannot read {path}: {error.strerror}") from None
     kind = next((kind for start, kind in _STARTS.items() if head.startswith(start)), None)
+    if kind is None and head[:1] == b"{":
+        kind = next((kind for word, kind in _WORDS.items() if word in head), None)
     if kind is not None:
         return kind
-    if head[:1] == b"{" and b"learner" in head:
-        return "xgboost"
-    if head[:1] == b"{" and (b'"ctr_data"' in head or b'"features_info"' in head):
-        return "catboost"
     if head[:1] != b"{" and head[8:9] == b"{":  # safetensors: the size of the header is before it
         return "torch"
     if head[:1] == b"\x08":
@@ -150,6 +171,7 @@ def fold_file(
     X: Any = None,
     layer: str | None = None,
     output: str | None = None,
+    again: bool = False,
 ) -> str:
     """Fold a map into a saved model and save the result; if that fails, nothing is written.
 
@@ -165,6 +187,8 @@ def fold_file(
         Name of the last linear layer; torch weights need it.
     output : str, optional
         Name of the score, if an ONNX model has several outputs.
+    again : bool, default=False
+        As for `fold`.
 
     Returns
     -------
@@ -182,7 +206,7 @@ def fold_file(
     """
     kind = family(source)
     module = load_family(kind)
-    folded = fold(fitted_of(score_map).map, module.read(Path(source)), X=X, layer=layer, output=output)
+    folded = fold(fitted_of(score_map).map, module.read(Path(source)), X=X, layer=layer, output=output, again=again)
     try:
         with documents.replacing(target) as temporary:
             module.write(folded, Path(source), temporary)

@@ -11,7 +11,7 @@ import catboost
 
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from .common import Scorer, calling_library, draw_rows, line_of, predictions_of
+from .common import STAMP, Scorer, calling_library, draw_rows, line_of, predictions_of, stamp_after
 
 _LINKS = {"Logloss": "logistic", "CrossEntropy": "logistic", "Focal": "logistic", "Poisson": "log", "Tweedie": "log"}
 
@@ -27,10 +27,17 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
     summed.set_scale_and_bias(1.0, slope * bias + intercept)
     for name, value in model.get_metadata().items():  # classes and parameters, which a sum lacks
         summed.get_metadata()[name] = value
+    summed.get_metadata()[STAMP] = stamp_after(score_map, stamp(model))
     made = model.copy()
     made.load_model(blob=summed._serialize_model())
     made._init_params = dict(model._init_params)  # a load forgets them, and `predict` of counts needs them
     yield made
+
+
+def stamp(model: Any) -> str | None:
+    """Return what was folded into a model before."""
+    found: str | None = dict(model.get_metadata()).get(STAMP)
+    return found
 
 
 def _link(model: Any) -> str | None:

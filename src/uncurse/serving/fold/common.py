@@ -17,7 +17,9 @@ from ...errors import UncurseError
 from ...links import logit
 from ...maps import Affine, ScoreMap, Segmented
 from ...maps.program import SERVE_SEGMENTS
+from ...version import __version__
 
+STAMP = "uncurse_fold"  # under which a model says what was folded into it
 USE_THE_LINE = "fold the straight line nearest to it (`to_affine` of a fitted method, or `uncurse fit --affine`)"
 ELSEWHERE = (
     "serve the map behind the model instead: `uncurse fold` appends it to an ONNX model, `uncurse export` writes it as "
@@ -38,6 +40,11 @@ class Scorer:
     others: Callable[[Any], dict[str, Any]] = lambda _: {}  # further outputs by name, which a fold must not change
     categories: Sequence[Sequence[Any]] = ()  # of features that were text, in their order: the position is the code
     space: str | None = None  # "logit" if scores are known to be logits
+
+
+def stamp_after(score_map: ScoreMap, stamp: str | None) -> str:
+    """Return the stamp of a model into which a map is folded: the maps that it holds, the first one first."""
+    return f"{f'{stamp}; ' if stamp else ''}{score_map!r:.200} by uncurse {__version__}"
 
 
 def refused(reason: str) -> UncurseError:

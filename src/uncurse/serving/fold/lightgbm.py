@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,14 @@ import numpy as np
 from ..._types import Array
 from ...errors import UncurseError
 from ...maps import ScoreMap
-from .common import Scorer, calling_library, draw_rows, line_of, predictions_of, with_booster
+from .common import STAMP, Scorer, calling_library, draw_rows, line_of, predictions_of, stamp_after, with_booster
 
+_TRY = (
+    "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
+    "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
+)
+_TRY_SECONDS = 60
+_STAMP = re.compile(rf"(?m)^\[{STAMP}: (.*)\]\n")  # among the parameters, which LightGBM keeps
 _SCALED = re.compile(r"(?m)^(leaf_value|internal_value|leaf_const|leaf_coeff)=(.*)$")
 
 
@@ -32,6 +40,9 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
     logistic, sigmoid, averaged = _objective(head)
     slope, intercept = line_of(score_map, "logistic" if logistic else None)
     shift = intercept / sigmoid
+    note = f"[{STAMP}: {stamp_after(score_map, stamp(model))}]\n"
+    if "\nend of parameters" in tail:
+        tail = _STAMP.sub("", tail).replace("\nend of parameters", f"{note}\nend of parameters", 1)
     made = [_scaled(tree, slope, shift if averaged or i == 0 else 0.0) for i, tree in enumerate(trees)]
     sizes = " ".join(str(len(tree.encode())) for tree in made)
     folded = lightgbm.Booster(
@@ -44,6 +55,12 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
 
 def _booster(model: Any) -> Any:
     return model if isinstance(model, lightgbm.Booster) else model.booster_
+
+
+def stamp(model: Any) -> str | None:
+    """Return what was folded into a model before."""
+    found = _STAMP.search(_booster(model).model_to_string(num_iteration=1))
+    return found and found[1]
 
 
 def _scaled(tree: str, slope: float, shift: float) -> str:
@@ -86,8 +103,10 @@ def rows_for(model: Any) -> list[Array]:
 
 def read(path: Path) -> Any:
     """Read a model from a text file."""
-    if b"\nend of trees" not in path.read_bytes():  # LightGBM would end the process
-        raise UncurseError(f"{path} has no end of trees, so it is cut off; save it again")
+    try:  # a damaged text may end the process, or never return
+        subprocess.run([sys.executable, "-c", _TRY, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
+    except subprocess.SubprocessError:
+        raise UncurseError(f"LightGBM does not read {path}: it is damaged or cut off; save it again") from None
     with calling_library(f"LightGBM does not read {path}"):
         return lightgbm.Booster(model_file=path)
 

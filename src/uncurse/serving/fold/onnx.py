@@ -18,7 +18,7 @@ from ...errors import UncurseError
 from ...maps import Affine, ScoreMap
 from ...maps.program import compile_map
 from ..export.onnx import Graph
-from .common import Scorer, calling_library, columns_of, draw_rows, line_of
+from .common import STAMP, Scorer, calling_library, columns_of, draw_rows, line_of, stamp_after
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 _SEPARATE = "export the map with `uncurse export map.json --to onnx -o map.onnx` and run it on the model's score"
@@ -30,12 +30,16 @@ _LAYERS = ("Gemm", "MatMul", "Add", "Sub", "Sum", "ReduceSum", "BatchNormalizati
 _SUMS = (*_LAYERS, "LinearRegressor", "TreeEnsembleRegressor")
 _NUMBERS = (*_FLOATS, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
 _FIRST_OPSET = 9  # of the operators of a map
+_USUAL_OPSET = 13
 _ROWS = 50
 
 
 def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = None) -> Iterator[ModelProto]:
     """Fold a map into the layer that makes the score, or insert it; `output` names the score if there are several."""
     made = copy.deepcopy(model)
+    kept = {one.key: one.value for one in model.metadata_props}
+    helper.set_model_props(made, {**kept, STAMP: stamp_after(score_map, stamp(model))})
+    unchanged = copy.deepcopy(made)
     name = _score_name(made.graph, output)
     node = _end_of(made.graph, name)
     if node.op_type in _CLASSIFIERS:
@@ -51,9 +55,14 @@ def fold_model(score_map: ScoreMap, model: ModelProto, *, output: str | None = N
         tensor = node.input[0] if sigmoid else node.output[0]
         if _fold_layer(made.graph, tensor, *line_of(score_map)):
             yield made
-            made = copy.deepcopy(model)
+            made = unchanged
     _insert(score_map, made, _end_of(made.graph, name), name, on_link_scores)
     yield made
+
+
+def stamp(model: ModelProto) -> str | None:
+    """Return what was folded into a model before."""
+    return next((one.value for one in model.metadata_props if one.key == STAMP), None)
 
 
 def _insert(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str, on_link_scores: bool) -> None:
@@ -66,7 +75,10 @@ def _insert(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str, 
     if kind not in _FLOATS:
         found = TensorProto.DataType.Name(kind)
         raise UncurseError(f"the score of this ONNX model is {found}, too coarse to keep the order; use float32")
-    opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), None)
+    if opset is None:  # all operators are of ai.onnx.ml
+        opset = _USUAL_OPSET
+        model.opset_import.append(helper.make_opsetid("", opset))
     if opset < _FIRST_OPSET:
         raise UncurseError(f"opset {opset} is too old for a map; convert the model to {_FIRST_OPSET} or later first")
     prefix = f"uncurse_{len(graph.node)}_"  # a fold adds nodes, so another has another prefix

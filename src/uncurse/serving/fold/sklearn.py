@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..._types import Array
 from ...maps import ScoreMap
-from . import fold
-from .common import Scorer, draw_rows, line_of
+from . import fold, stamp_of
+from .common import STAMP, Scorer, draw_rows, line_of, stamp_after
 
 _NETWORKS = (neural_network.MLPClassifier, neural_network.MLPRegressor)
 _BOOSTED = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
@@ -24,16 +24,14 @@ _BOOSTED = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegres
 def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
     """Fold a map into a fitted estimator, or into the model inside it, which may be of any family."""
     check_is_fitted(model)
-    if isinstance(model, FrozenEstimator):
-        yield fold(score_map, model.estimator)
-        return
-    made = copy.deepcopy(model)
-    if _is_wrapper(model):
+    inner = _inside(model)
+    if inner is not None:
+        folded, made = fold(score_map, inner, again=True), copy.deepcopy(model)
         if isinstance(model, Pipeline):
-            made.steps[-1] = (model.steps[-1][0], fold(score_map, model.steps[-1][1]))
-        else:
-            made.best_estimator_ = fold(score_map, model.best_estimator_)
-        yield made
+            made.steps[-1] = (model.steps[-1][0], folded)
+        elif not isinstance(model, FrozenEstimator):
+            made.best_estimator_ = folded
+        yield folded if isinstance(model, FrozenEstimator) else made
         return
     slope, intercept = line_of(score_map)
     # The logit is the sum, or twice the sum of an exponential loss or of a softmax of two classes.
@@ -47,14 +45,25 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
         else:
             made.coef_ = slope * model.coef_
             made.intercept_ = slope * model.intercept_ + shift
+        setattr(made, f"{STAMP}_", stamp_after(score_map, stamp(model)))
         yield made
 
 
-def _is_wrapper(model: Any) -> bool:
-    """Tell whether an estimator predicts what the model inside it predicts."""
-    kind = type(model)
-    search = kind.__module__.startswith("sklearn.model_selection.") and hasattr(model, "best_estimator_")
-    return kind is Pipeline or search
+def stamp(model: Any) -> str | None:
+    """Return what was folded into a model before, or into the one inside it."""
+    inner = _inside(model)
+    found: str | None = getattr(model, f"{STAMP}_", None) if inner is None else stamp_of(inner)
+    return found
+
+
+def _inside(model: Any) -> Any:
+    """Return the model whose predictions an estimator returns as they are; None if they are its own."""
+    if isinstance(model, FrozenEstimator):
+        return model.estimator
+    if type(model) is Pipeline:
+        return model.steps[-1][1]
+    search = type(model).__module__.startswith("sklearn.model_selection.")
+    return getattr(model, "best_estimator_", None) if search else None
 
 
 def _fold_trees(model: Any, slope: float, shift: float) -> None:
@@ -74,7 +83,7 @@ def scorers(model: Any) -> list[Scorer]:
 
 def rows_for(model: Any) -> list[Array]:
     """Draw rows near the thresholds of the trees, or at random; of a pipeline the model inside it was compared."""
-    if _is_wrapper(model) or isinstance(model, FrozenEstimator):
+    if _inside(model) is not None:
         return []
     width = getattr(model, "n_features_in_", None) or np.shape(model.coef_)[-1]
     trees = [tree.tree_ for tree in model.estimators_[:, 0]] if isinstance(model, _BOOSTED) else []

@@ -7,6 +7,7 @@ Weights without a module are a state dict, or a file of one: safetensors, or wha
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...maps import ScoreMap
 from ...optional import needing
-from .common import Scorer, calling_library, draw_rows, line_of, refused
+from .common import STAMP, Scorer, calling_library, draw_rows, line_of, refused, stamp_after
 
 _DTYPES = (torch.float32, torch.float64)  # coarser ones do not keep the order
 
@@ -31,11 +32,15 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None) -> 
     """
     slope, intercept = line_of(score_map)
     if isinstance(model, dict):
-        yield _fold_state(model, slope, intercept, layer)
+        folded = OrderedDict(_fold_state(model, slope, intercept, layer))
+        metadata = {**getattr(model, "_metadata", {}), STAMP: stamp_after(score_map, stamp(model))}
+        folded._metadata = OrderedDict(metadata)  # type: ignore[attr-defined]  # as of torch's own state dicts
+        yield folded
         return
     made: Any = copy.deepcopy(model)
     if hasattr(made, "fold_line"):  # whoever wrote it knows how
         made.fold_line(slope, intercept)
+        setattr(made, STAMP, stamp_after(score_map, stamp(model)))
         yield made
         return
     linear = {name: part for name, part in _linear_layers(model).items() if _holds_line(part.weight, part.bias)}
@@ -46,7 +51,14 @@ def fold_model(score_map: ScoreMap, model: Any, *, layer: str | None = None) -> 
         made = copy.deepcopy(model)
         part = made.get_submodule(name)
         _fold_layer(part.weight, part.bias, slope, intercept)
+        setattr(made, STAMP, stamp_after(score_map, stamp(model)))
         yield made
+
+
+def stamp(model: Any) -> str | None:
+    """Return what was folded into a module or a state dict before; the state dict of a module does not have it."""
+    found: str | None = getattr(model, "_metadata", {}).get(STAMP) if isinstance(model, dict) else None
+    return getattr(model, STAMP, None) if isinstance(model, nn.Module) else found
 
 
 def _linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
@@ -72,6 +84,16 @@ def _fold_state(state: dict[str, Any], slope: float, intercept: float, layer: st
         what = f"layer={layer!r}; name the layer that makes the output, the last one (--layer)"
         raise UncurseError(f"{what}; those of one output, with a bias and in float32 or float64: {seen}")
     weight, bias = (f"{layer}.{name}".lstrip(".") for name in ("weight", "bias"))
+    numbers = [name for name, value in state.items() if isinstance(value, Tensor) and value.is_floating_point()]
+    single = [name for name in numbers if state[name].numel() == 1 and name not in (weight, bias)]
+    for name in single:
+        owner = name.rpartition(".")[0]
+        holds_layer = not owner or f"{layer}.".startswith(f"{owner}.")
+        if holds_layer or numbers.index(name) > numbers.index(bias):
+            raise UncurseError(
+                f"{name} is one number and may change what layer {layer!r} returns, as a temperature or a norm does; "
+                "fold the module in Python, where both models are compared"
+            )
     made = {**state, weight: state[weight].clone(), bias: state[bias].clone()}
     _fold_layer(made[weight], made[bias], slope, intercept)
     return made
@@ -110,9 +132,13 @@ def read(path: Path) -> dict[str, Any]:
     """Read the state dict of a file of weights."""
     if _is_safetensors(path):
         with needing("safetensors"):
+            from safetensors import safe_open
             from safetensors.torch import load_file
         with calling_library(f"{path} is no whole safetensors file"):
-            return load_file(path)
+            state = OrderedDict(load_file(path))
+            with safe_open(path, "pt") as file:
+                state._metadata = file.metadata() or {}  # type: ignore[attr-defined]
+            return state
     with calling_library(f"{path} is no file of weights alone", "save model.state_dict() itself"):
         content = torch.load(path, weights_only=True, map_location="cpu")
     if not isinstance(content, dict) or not any(isinstance(value, Tensor) for value in content.values()):
@@ -123,11 +149,9 @@ def read(path: Path) -> dict[str, Any]:
 def write(model: dict[str, Any], source: Path, target: Path) -> None:
     """Save a state dict in the format of the source, with the metadata of safetensors."""
     if _is_safetensors(source):
-        from safetensors import safe_open
         from safetensors.torch import save_file
 
-        with safe_open(source, "pt") as file:
-            save_file(model, target, file.metadata())
+        save_file(model, target, dict(getattr(model, "_metadata", {})))
         return
     with target.open("wb") as stream:  # by a stream: torch does not like the name of a temporary file
         torch.save(model, stream)

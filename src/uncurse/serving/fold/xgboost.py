@@ -18,7 +18,7 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
-from .common import Scorer, calling_library, draw_rows, line_of, predictions_of, with_booster
+from .common import STAMP, Scorer, calling_library, draw_rows, line_of, predictions_of, stamp_after, with_booster
 
 # Objectives whose base score is stored as a prediction; others return their sum itself.
 _LINKS = {
@@ -51,7 +51,14 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
     threads = json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]
     folded = xgboost.Booster({"nthread": threads})
     folded.load_model(bytearray(json.dumps(document).encode()))
+    folded.set_attr(**{STAMP: stamp_after(score_map, stamp(model))})
     yield with_booster(model, folded)
+
+
+def stamp(model: Any) -> str | None:
+    """Return what was folded into a model before."""
+    found: str | None = _booster(model).attr(STAMP)
+    return found
 
 
 def _booster(model: Any) -> Any:

@@ -1,0 +1,142 @@
+"""Scores of candidates on items, and the errors of their means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .._types import Array
+from ..errors import UncurseError
+from ..validation import check_length, check_numbers, check_weights, encode_names
+from .posterior import Candidates, Index
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of candidates on items, as the readers of `uncurse.winners` return them.
+
+    Attributes
+    ----------
+    values : array of shape (n_items, n_candidates)
+        Scores; NaN where an item was not scored.
+    names : sequence of str
+        Names of the candidates.
+    clusters, sample_weight : array of shape (n_items,), optional
+        Cluster and weight of each item.
+    groups : array of shape (n_candidates,), optional
+        Group of each candidate.
+    higher_is_better : bool, default=True
+        Whether the best score is the highest one.
+    """
+
+    values: Array
+    names: Sequence[str]
+    clusters: NDArray[Any] | None = None
+    sample_weight: Array | None = None
+    groups: NDArray[Any] | None = None
+    higher_is_better: bool = True
+
+    @classmethod
+    def of(cls, scores: Any, *, names: Sequence[str] | None, **more: Any) -> Scores:
+        """Return checked scores of an array or a frame, with what else is given."""
+        more = {name: value for name, value in more.items() if value is not None}
+        if not isinstance(scores, Scores):
+            columns = getattr(scores, "columns", None)
+            array = check_numbers(scores.to_numpy() if columns is not None else scores, "scores").astype(float)
+            if array.ndim != 2:
+                raise UncurseError(
+                    f"scores has shape {array.shape}; pass items × candidates, or standard_error as well"
+                )
+            scores = Scores(array, list(map(str, range(array.shape[1]) if columns is None else columns)))
+        self: Scores = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
+        rows, count = self.values.shape
+        check_length(np.asarray(self.names), count, "names")
+        check_weights(self.sample_weight, rows)
+        if np.isinf(self.values).any() or not count:
+            raise UncurseError("scores is empty or infinite; pass finite numbers, NaN where an item was not scored")
+        for name, few in zip(self.names, np.isfinite(self.values).sum(0) < 2, strict=True):
+            if few:
+                raise UncurseError(f"candidate {name!r} has fewer than two scores; score it on more items, or drop it")
+        return self
+
+    def candidates(self, groups: Index, sign: float) -> tuple[Candidates, Array]:
+        """Return the means with the variances of their own errors, by group, and the shared errors of the groups."""
+        low, high = np.nanmin(self.values), np.nanmax(self.values)
+        bounds = (min(0.0, sign), max(0.0, sign)) if low >= 0 and high <= 1 else None
+        values, variances, shared = [], [], []
+        for group in range(groups.max() + 1):
+            mean, variance, rows, common = self._means(groups == group)
+            pooled = variance * rows
+            if bounds is not None:
+                pooled = np.full_like(mean, pooled.sum() / max((mean * (1 - mean)).sum(), 1e-9))
+            else:
+                pooled = _pool(mean, pooled, rows)
+            smallest = (1e-9 * max(np.ptp(mean), np.abs(mean).max(), 1e-140)) ** 2 if bounds is None else 1e-8
+            values.append(sign * mean)
+            variances.append(np.maximum(pooled / rows, smallest))
+            shared.append(common)
+        starts = np.concatenate([[0], np.cumsum([len(mean) for mean in values])])
+        found = Candidates(np.concatenate(values), np.concatenate(variances), starts, bounds)
+        return found, np.sqrt(shared)
+
+    def _means(self, columns: NDArray[np.bool_]) -> tuple[Array, Array, Array, float]:
+        """Return means, variances of the errors that are not shared, effective numbers of items, and the shared one.
+
+        An item has an effect on all candidates. Where some scores are missing, means are those of the additive model
+        of item and candidate: as if every candidate had been scored on every item.
+        """
+        scores = self.values[:, columns]
+        seen = np.isfinite(scores)
+        some = seen.any(1)
+        scores, seen = scores[some], seen[some]
+        weight = np.ones(len(scores)) if self.sample_weight is None else np.asarray(self.sample_weight, float)[some]
+        weight = weight / weight.max()
+        count, total = seen.sum(1), weight @ seen
+        filled = np.where(seen, scores, 0.0)
+        effect = plain = weight @ filled / total
+        item = np.zeros(len(scores))
+        for _ in range(1 if seen.all() else 200):
+            item = (filled.sum(1) - seen @ effect) / count
+            before, effect = effect, weight @ np.where(seen, scores - item[:, None], 0.0) / total
+            if np.abs(effect - before).max() <= 1e-10 * (np.abs(effect).max() + 1e-300):
+                break
+        level = float(weight @ item / weight.sum())
+        residual = weight[:, None] * np.where(seen, scores - item[:, None] - effect, 0.0)
+        deviation = weight * (item - level)
+        if self.clusters is not None:
+            names, codes = encode_names(np.asarray(self.clusters), len(self.values), "clusters")
+            codes = codes[some]
+            residual = np.stack([np.bincount(codes, column, len(names)) for column in residual.T], axis=1)
+            deviation = np.bincount(codes, deviation, len(names))
+        clusters = len(np.unique(codes)) if self.clusters is not None else len(scores)
+        if clusters < 2:
+            raise UncurseError("scores has fewer than two items or clusters; errors cannot be estimated")
+        rows = total**2 / (weight**2 @ seen)
+        kept = (weight**2 * (1 - 1 / count)) @ seen / (weight**2 @ seen)  # of the variance, by the item effects
+        variance = (residual**2).sum(0) / total**2 / np.maximum(kept, 1e-9) * clusters / (clusters - 1)
+        common = float(deviation @ deviation / weight.sum() ** 2 * clusters / (clusters - 1))
+        own = float(variance.mean()) / scores.shape[1]
+        mean = plain if seen.all() else effect + level
+        return mean, variance, rows, max(common - own, 0.0) if scores.shape[1] > 1 else common
+
+
+def codes_of(values: ArrayLike, count: int, name: str) -> tuple[list[str], Index]:
+    """Return the distinct names in the order of first appearance, and the number of each row's name among them."""
+    names, codes = encode_names(values, count, name)
+    _, first = np.unique(codes, return_index=True)
+    order = np.argsort(first)
+    return [names[i] for i in order], np.argsort(order)[codes]
+
+
+def _pool(mean: Array, variance: Array, rows: Array) -> Array:
+    """Average variances over candidates with similar means: a candidate's own one depends on its luck."""
+    pooled = np.full_like(variance, variance.mean())
+    for _ in range(2):
+        scale = np.maximum(pooled / rows, 1e-300)
+        near = np.exp(-((mean[:, None] - mean) ** 2) / (8 * scale[:, None]))
+        pooled = near @ variance / near.sum(1)
+    return pooled
