@@ -133,7 +133,7 @@ def paper() -> Chart:
     """Calibration error of each method alone and with VAD, here and in the paper."""
     by = {
         (line["detail"], line["column"]): line
-        for line in read("criteo-five-worlds")
+        for line in read("criteo-five-logs")
         if line["table"] == "Calibration error, % (main text)" and line["row"] == "10%"
     }
     methods = [name for name, column in by if column == "Original" and by[name, column]["paper"]]
@@ -222,7 +222,7 @@ def monitoring() -> Chart:
 
 
 def intervals() -> Chart:
-    """How many of the 90% intervals hold the true error."""
+    """How many of the 90% intervals contain the true error."""
     lines = read("simulations")
     settings = list(dict.fromkeys(line["section"] for line in lines if line["column"] == "90% held"))
     figure, (ax,) = axes_of(FRAME, 26 * len(settings) + 20)
@@ -234,7 +234,7 @@ def intervals() -> Chart:
                 dots(ax, y, [float(by[method, "90% held"]["value"])], color, marker, name)
     ax.axvline(90, color=LIGHT["ink"], lw=1.2, zorder=1)
     ax.xaxis.set_major_formatter(percent)
-    rows_axis(ax, settings, "share of the 90% intervals that hold the true error")
+    rows_axis(ax, settings, "share of the 90% intervals that contain the true error")
     legend(figure, ax)
     return figure
 
@@ -266,17 +266,17 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "auction": (auction, "What advertisers are overcharged under each policy, for two kinds of labels."),
     "speed": (speed, "How many times as fast as the fastest other library each call is."),
     "monitoring": (monitoring, "False alarms within a year, and days until a real error is found, for four tests."),
-    "intervals": (intervals, "Share of the 90% intervals that hold the true error, in each setting."),
+    "intervals": (intervals, "Share of the 90% intervals that contain the true error, in each setting."),
     "replicas": (replicas, "Error with an earlier checkpoint as the replica, relative to a second training."),
 }
 
 
-def main() -> None:
-    """Run the command."""
+def main(folder: Path = FOLDER) -> None:
+    """Draw all charts into a folder."""
     for name, (draw, label) in CHARTS.items():
         with page_style():
             chart = draw()
-        (FOLDER / f"{name}.svg").write_text(standalone_svg(chart, name=name, label=label), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(standalone_svg(chart, name=name, label=label), encoding="utf-8")
 
 
 if __name__ == "__main__":

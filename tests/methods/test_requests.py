@@ -151,7 +151,7 @@ def pool_of(scores) -> Evidence:
         ({"value": np.ones(80_000)}, "pass request"),
         (
             {"request": np.zeros(80_000, int), "segments": np.zeros(80_000, int)},
-            "without segments, weights and teacher",
+            "segments, weights and teacher",
         ),
         ({"request": [1, 2]}, "request has"),
         ({"request": np.arange(80_000)}, "no request has more than 1 rows"),

@@ -105,7 +105,7 @@ def heat_figure(
     """Return a chart of ratios as a table of shades."""
 
     def draw(frame: figures.Frame) -> figures.Chart:
-        figure, (ax,) = axes_of(frame, 26 * len(rows) + 20)
+        figure, (ax,) = axes_of(frame, 26 * len(rows) + (20 if frame.wide else 110))  # names of columns are upright
         draw_heat_map(ax, rows, columns, ratios)
         return figure
 

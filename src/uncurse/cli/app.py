@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from ..version import __version__
 _GROUPS = {
     "Start": ("demo",),
     "Correct": ("collect", "fit", "apply"),
-    "Check": ("evaluate", "monitor", "refresh"),
+    "Check": ("evaluate", "show", "monitor", "refresh"),
     "Serve": ("fold", "verify", "export"),
     "Winners": ("winner",),
 }
@@ -51,6 +52,9 @@ def main(application: typer.Typer = app) -> None:
     """Run the command line of this process; on SIGINT and SIGTERM exit with 130 or 143."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    for stream in (sys.stdout, sys.stderr):  # names of files may be no text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")
     sys.exit(run(application))
 
 
@@ -85,7 +89,9 @@ def run(application: typer.Typer = app) -> int:
         return 128 + signal.SIGPIPE
     except MemoryError:
         return _fail("out of memory; use fewer rows, columns or bins")
-    except Exception as error:
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a panic of Polars is no Exception
         if os.environ.get("UNCURSE_DEBUG"):
             raise
         if isinstance(error, OSError) and error.filename is None:

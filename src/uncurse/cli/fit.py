@@ -15,6 +15,7 @@ from . import options
 from .app import app
 from .output import Format, Quiet, check_outputs, command_line, emit, working, write_document
 from .reading import column_names, input_file, is_evidence, label_options, log_spec, read_evidence
+from .show import formula
 
 if TYPE_CHECKING:
     from .._types import Float
@@ -229,10 +230,7 @@ def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: s
     if record.labels_from == "winners" and record.top_k is None and fitted.errors is not None:
         lines.append("intervals are of the top of the pool; to fit to the winners of requests, pass --request")
     if isinstance(score_map, Affine) and score_map.link == "logistic":
-        sign = "-" if score_map.intercept < 0 else "+"
-        formula = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
-        tail = ", where logit = ln(p / (1 - p))" if score_map.scale == "probability" else ""
-        lines.append(f"prediction = {formula}{tail}")
+        lines.append(formula(score_map))
     if pool.segments:
         slopes = [segment.lambda_ for segment in record.segments.values()]
         span = f", λ from {min(slopes):.4f} to {max(slopes):.4f}" if slopes else ""

@@ -66,7 +66,7 @@ def monitor(
         typer.Option(
             parser=options.share,
             metavar="SHARE",
-            help="Ignore errors of the odds smaller than this, such as 2% (default: that of the state, or 0%).",
+            help="Ignore errors smaller than this, such as 2% (default: that of the state, or 0%).",
         ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="Write metrics in the text format of Prometheus.")] = None,

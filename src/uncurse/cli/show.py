@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+import math
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from ..errors import UncurseError
+from ..links import get_link, logistic
 from ..text import aligned
 from .app import app
 from .output import Format, emit
 from .reading import input_file, is_evidence, load_map
 
 if TYPE_CHECKING:
-    from ..maps import ScoreMap
+    from ..maps import Affine, ScoreMap
     from ..methods import FitRecord, Fitted
 
 _WIDTH, _HEIGHT = 60, 15  # of the picture, in characters
@@ -34,7 +36,7 @@ def show(
       uncurse show map.json
       uncurse show model2.txt
     """
-    if not is_evidence(file) or _is_model(file):
+    if _is_model(file):
         from ..serving.fold import family, load_family
 
         kind = family(file)
@@ -43,120 +45,85 @@ def show(
         text = f"{file} ({kind}): " + (f"holds {stamp}" if stamp else "no map was folded into it by uncurse fold")
         emit(format, text, "folded", {"family": kind, "holds": stamp})
         return
+    from ..report.prose import intervals_of
+
     fitted = load_map(file)
-    content = fitted.to_dict()
-    content["map_kind"] = content.pop("kind")
-    emit(format, "\n".join(_text(fitted)), "shown", {**content, "intervals": _intervals(fitted)})
+    content = {"map": fitted.map.to_dict(), "record": None if fitted.record is None else fitted.record.to_dict()}
+    intervals = [{"alpha": alpha, "low": low, "high": high} for alpha, low, high in intervals_of(fitted)]
+    emit(format, "\n".join(_text(file, fitted)), "shown", {**content, "intervals": intervals})
 
 
 def _is_model(file: str) -> bool:
-    """Tell a model in JSON from a document of uncurse."""
-    from ..serving.fold import family
-
+    """Tell a model, which may be JSON too, from a document of uncurse."""
+    if not is_evidence(file):
+        return True
     try:
         with open(input_file(file), "rb") as stream:
-            if b'"schema_version"' in stream.read(4_096):
-                return False
-        return family(file) is not None
-    except (OSError, UncurseError):
+            return b'"schema_version"' not in stream.read(1_000)
+    except OSError:  # named when the map is read
         return False
 
 
-def _intervals(fitted: Fitted) -> list[dict[str, float]]:
-    from ..report.prose import intervals_of
-
-    return [{"alpha": alpha, "low": low, "high": high} for alpha, low, high in intervals_of(fitted)]
-
-
-def _text(fitted: Fitted) -> list[str]:
+def _text(file: str, fitted: Fitted) -> list[str]:
     """Return the lines of a description."""
-    from ..maps import Segmented
-    from ..report.prose import fit_words
+    from ..maps import Affine, Segmented
+    from ..report.prose import record_lines
 
     score_map, record = fitted.map, fitted.record
-    lines = aligned(_facts(score_map, record), left=2)
-    if record is not None:
-        lines += ["", *fit_words(fitted)]
+    path = input_file(file)
+    time = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(" ", "minutes")
+    lines = [f"{file}: {score_map.kind} map of scores on the {score_map.scale} scale, written {time}"]
+    lines += ["it was saved without a record of its fit"] if record is None else record_lines(fitted)
+    lines += [record.command] if record is not None and record.command else []
+    segments = score_map.maps if isinstance(score_map, Segmented) else {}
     default = score_map.default if isinstance(score_map, Segmented) else score_map
-    lines += ["", *_formula(default), *_picture(default, record)]
-    if isinstance(score_map, Segmented):
-        lines += ["", f"{len(score_map.maps):,} segments have a map each; the map of all other rows is shown above"]
-        rows = [
-            ("segment", "map"),
-            *((name, f"{one!r:.90}") for name, one in [*score_map.maps.items()][:_MOST_SEGMENTS]),
-        ]
-        lines += aligned(rows, left=2)
-        lines += ["…"] if len(score_map.maps) > _MOST_SEGMENTS else []
+    lines += [formula(default)] if isinstance(default, Affine) and default.link == "logistic" else []
+    lines += ["", *_picture(default, record)]
+    if segments:
+        rows = [("segment", "map"), *((name, f"{one!r:.90}") for name, one in [*segments.items()][:_MOST_SEGMENTS])]
+        more = len(segments) - _MOST_SEGMENTS
+        lines += ["", "The map of all other segments is shown above.", *aligned(rows, left=2)]
+        lines += [f"… and {more:,} more; --format json has all"] if more > 0 else []
     return lines
 
 
-def _facts(score_map: ScoreMap, record: FitRecord | None) -> list[tuple[str, str]]:
-    """Return names and values: the method, the data, the time and the command."""
-    facts: dict[str, Any] = {"map": f"{score_map.kind}, scores on the {score_map.scale} scale"}
-    if record is None:
-        return [*facts.items(), ("fit", "unknown: the map was saved without a record")]
-    pool, labeled = record.pool, record.labeled
-    facts["method"] = record.method
-    facts["replicas"] = f"{record.replicas}: {', '.join(pool.columns)}"
-    facts["pool"] = f"{pool.rows:,} rows {_from(pool.sources)}"
-    facts["labels"] = labeled and f"{labeled.rows:,} rows {_from(labeled.sources)}, from {record.labels_from}"
-    facts["segments"] = record.segment
-    facts["requests"] = record.top_k and f"top {record.top_k} of each"
-    facts["sampling"] = (
-        record.negative_sampling_rate and f"{record.negative_sampling_rate:g} of the negatives in training"
-    )
-    facts["refreshes"] = "; ".join(f"{one.number}: {one.rows:,} rows, {one.reason}" for one in record.refreshes)
-    facts["command"] = record.command
-    facts["version"] = f"uncurse {record.version}"
-    return [(name, str(value)) for name, value in facts.items() if value]
-
-
-def _from(sources: Sequence[str]) -> str:
-    return f"of {', '.join(sources)}" if sources else "of arrays"
-
-
-def _formula(score_map: ScoreMap) -> list[str]:
-    from ..maps import Affine
-    from ..report.prose import formula
-
-    if isinstance(score_map, Affine):
-        return [formula(score_map), ""]
-    return []
+def formula(score_map: Affine) -> str:
+    """Return a straight map of logits as a formula."""
+    sign = "-" if score_map.intercept < 0 else "+"
+    line = f"1 / (1 + exp(-({score_map.slope:.6g} · logit {sign} {abs(score_map.intercept):.6g})))"
+    tail = ", where logit = ln(p / (1 - p))" if score_map.scale == "probability" else ""
+    return f"prediction = {line}{tail}"
 
 
 def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
-    """Draw predictions against served predictions, on the range of the pool, as lines of text."""
-    from ..maps.base import to_prediction
+    """Draw a map on the range of its pool, on logarithmic axes if predictions are rates."""
+    from ..evidence.spec import logit_offset
 
     scores = None if record is None else record.pool.scores
-    low, high = (scores.edges[0], scores.edges[-1]) if scores is not None else (-6.0, 2.0)
+    low, high = (-6.0, 2.0) if scores is None else (scores.edges[0], scores.edges[-1])
+    if record is not None and scores is None and record.center is not None and record.score_variance is not None:
+        low, high = (record.center + side * 3 * math.sqrt(record.score_variance) for side in (-1, 1))
     x = np.linspace(low, high, _WIDTH)
     if score_map.scale == "value":
-        if record is not None and record.center is not None and record.score_variance is not None:
-            x = record.center + np.sqrt(record.score_variance) * np.linspace(-3.0, 3.0, _WIDTH)
-        served, mapped = (
-            to_prediction(x, score_map.link, "value"),
-            to_prediction(score_map.transform(x), score_map.link, "value"),
-        )
+        served = get_link(score_map.link).phi(x)
+        mapped, logarithmic = score_map(served), False
     else:
-        served, mapped = 1 / (1 + np.exp(-x)), score_map.at_logits(x)
-        served, mapped = np.log(served), np.log(mapped)
-    ends = float(min(served.min(), mapped.min())), float(max(served.max(), mapped.max()))
-    if not ends[1] > ends[0]:
+        offset = logit_offset(None if record is None else record.negative_sampling_rate)
+        served, mapped, logarithmic = np.log(logistic(x)), np.log(score_map.at_logits(x - offset)), True
+    bottom, top = min(served.min(), mapped.min()), max(served.max(), mapped.max())
+    if not bottom < top:
         return []
-    grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
+    rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
     for values, mark in ((served, "·"), (mapped, "●")):
-        for column, value in enumerate(values):
-            grid[round((ends[1] - float(value)) / (ends[1] - ends[0]) * (_HEIGHT - 1))][column] = mark
-    to_value = (lambda v: v) if score_map.scale == "value" else np.exp
-    names = {0: f"{to_value(ends[1]):.3g}", _HEIGHT - 1: f"{to_value(ends[0]):.3g}"}
-    width = max(map(len, names.values()))
-    lines = [f"{names.get(i, ''):>{width}} │{''.join(row).rstrip()}" for i, row in enumerate(grid)]
-    first, last = (f"{to_value(served[i]):.3g}" for i in (0, -1))
-    axis = first + f"{last:>{_WIDTH - len(first)}}"
+        for column, row in enumerate(np.rint((top - values) / (top - bottom) * (_HEIGHT - 1)).astype(int)):
+            rows[row][column] = mark
+    ends = [f"{math.exp(end) if logarithmic else end:.3g}" for end in (top, bottom, served[0], served[-1])]
+    names, width = {0: ends[0], _HEIGHT - 1: ends[1]}, max(map(len, ends[:2]))
+    margin = " " * width
     return [
-        *lines,
-        f"{'':>{width}} └{'─' * _WIDTH}",
-        f"{'':>{width}}  {axis}",
-        f"{'':>{width}}  served prediction: ● corrected, · as served",
+        "prediction: ● with the map, · as served",
+        *(f"{names.get(i, ''):>{width}} │{''.join(row)}".rstrip() for i, row in enumerate(rows)),
+        f"{margin} └{'─' * _WIDTH}",
+        f"{margin}  {ends[2]}{ends[3]:>{_WIDTH - len(ends[2])}}",
+        f"{margin}  {'prediction as served':^{_WIDTH}}".rstrip(),
     ]

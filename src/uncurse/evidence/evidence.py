@@ -148,7 +148,17 @@ class Evidence(Document):
         return replace(self.scaled(factor, factor**2), segments=segments)
 
     def scaled(self, factor: float, of_squares: float) -> Evidence:
-        """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments."""
+        """Return the same rows with Σw multiplied by one factor and Σw² by another, without segments.
+
+        Parameters
+        ----------
+        factor, of_squares : float
+            The factors.
+
+        Returns
+        -------
+        Evidence
+        """
         return replace(self._each(lambda part: part.scaled(factor, of_squares)), segments={})
 
 

@@ -1,4 +1,4 @@
-"""`uncurse-lab arena`: all methods in worlds whose truth is known."""
+"""`uncurse-lab arena`: all methods in simulated settings whose truth is known."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .show import MarkdownFile, Seed, progress_over, show
 
 
 def arena(
-    world: Annotated[list[str] | None, typer.Option(help="World to simulate; may be repeated.")] = None,
+    world: Annotated[list[str] | None, typer.Option(help="Setting to simulate; may be repeated.")] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help='Method in a world, such as "labels S=3", or labels for every S; may be repeated.'),
+        typer.Option(help='Method, such as "labels S=3", or labels for every S; may be repeated.'),
     ] = None,
     replications: Annotated[
-        int | None, typer.Option(min=2, help="Draws of each world, by default 100 (--quick: 8).")
+        int | None, typer.Option(min=2, help="Draws of each setting, by default 100 (--quick: 8).")
     ] = None,
     seed: Seed = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few draws, and only the main methods.")] = False,
@@ -29,9 +29,9 @@ def arena(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Compare all methods in simulated worlds.
+    """Compare all methods in simulated settings.
 
-    The truth is known: bias, rms, and the rms relative to a map fitted to the true probabilities.
+    The truth is known: errors are against the true probabilities, also relative to a map that is fitted to them.
 
     Example: uncurse-lab arena --world unequal-noise --method vanilla --method labels --replications 20
     """
