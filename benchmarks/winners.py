@@ -58,7 +58,7 @@ def row(case: str, method: str, errors: np.ndarray, covered: Any = None, unit: f
     rmse = np.sqrt(np.mean(np.square(errors)))
     held = "" if covered is None else f"{np.mean(covered):8.1%}"
     print(
-        f"{case:34} {method:22} {unit * errors.mean():+7.2f} ± {unit * spread:.2f} {unit * rmse:8.2f} {held}",
+        f"{case:34} {method:22} {unit * errors.mean():+7.2f} ({unit * spread:.2f}) {unit * rmse:8.2f} {held}",
         flush=True,
     )
 
