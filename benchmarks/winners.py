@@ -139,7 +139,7 @@ def headlines(data: Path, draws: int) -> None:
         ratios.append(np.array(figures) - 1)
     titles = ("observed", "corrected", *(f"corrected, traffic quartile {q}" for q in range(1, 5)))
     for title, values in zip((*titles, "lift, observed", "lift, corrected"), np.array(ratios).T, strict=True):
-        print(f"headlines, {title:32} {values.mean():+8.2%} ± {values.std(ddof=1) / np.sqrt(draws):.2%}", flush=True)
+        print(f"headlines, {title:32} {values.mean():+8.2%} ({values.std(ddof=1) / np.sqrt(draws):.2%})", flush=True)
     print()
 
 

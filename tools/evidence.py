@@ -17,7 +17,7 @@ from uncurse_lab.render import draw_heat_map, standalone_svg
 FOLDER = Path(__file__).parents[1] / "docs" / "results"
 PLAIN, OURS, OTHER = LIGHT["s0"], LIGHT["s1"], LIGHT["s6"]
 Line = dict[str, str]
-_T = {5: 2.776, 10: 2.262}  # Student's 97.5% quantiles for so many repetitions
+_T = {5: 2.776, 10: 2.262, 20: 2.093}  # Student's 97.5% quantiles for so many repetitions
 FRAME = Frame(width=560, height=300, wide=True)  # so that a phone can show it
 
 
@@ -261,6 +261,29 @@ def replicas() -> Chart:
     return figure
 
 
+def winners() -> Chart:
+    """Error of the value of the best of many, as observed and after three corrections."""
+    by = cells(read("winners"))
+    cases = list(dict.fromkeys(row for row, column in by if column == "uncurse.winner"))
+    names = {
+        "observed": (PLAIN, "s"),
+        "repeated split-half": (OTHER, "D"),
+        "BBC-CV (out-of-bag)": (OTHER, "^"),
+        "uncurse.winner": (OURS, "o"),
+    }
+    figure, (ax,) = axes_of(FRAME, 48 * len(cases))
+    for y, case in enumerate(cases):
+        for i, (name, (color, marker)) in enumerate(names.items()):
+            line = by[case, name]
+            value, error = float(line["value"]), _T[20] * float(line["standard_error"])
+            dots(ax, y + 0.16 * (i - 1.5), [value, value - error, value + error], color, marker, "" if y else name)
+    ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
+    ax.xaxis.set_major_formatter("{x:+g}")
+    rows_axis(ax, cases, "error of the value of the best, points, 95% intervals")
+    legend(figure, ax, columns=4)
+    return figure
+
+
 CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "real-logs": (real_logs, "Error on the top of five real data sets, as served and after three corrections."),
     "simulations": (simulations, "Error of eight methods in fourteen settings, relative to the best possible map."),
@@ -269,6 +292,7 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "speed": (speed, "How many times as fast as the fastest other library each call is."),
     "monitoring": (monitoring, "False alarms within a year, and days until a real error is found, for four tests."),
     "intervals": (intervals, "Share of the 90% intervals that contain the true error, in each setting."),
+    "winners": (winners, "Error of the value of the best of many, as observed and after three corrections."),
     "replicas": (replicas, "Error with an earlier checkpoint as the replica, relative to a second training."),
 }
 
