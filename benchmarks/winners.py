@@ -58,7 +58,7 @@ def row(case: str, method: str, errors: np.ndarray, covered: Any = None, unit: f
     rmse = np.sqrt(np.mean(np.square(errors)))
     held = "" if covered is None else f"{np.mean(covered):8.1%}"
     print(
-        f"{case:34} {method:22} {unit * errors.mean():+7.2f} ± {unit * spread:.2f} {unit * rmse:8.2f} {held}",
+        f"{case:34} {method:22} {unit * errors.mean():+7.2f} ({unit * spread:.2f}) {unit * rmse:8.2f} {held}",
         flush=True,
     )
 
@@ -139,7 +139,7 @@ def headlines(data: Path, draws: int) -> None:
         ratios.append(np.array(figures) - 1)
     titles = ("observed", "corrected", *(f"corrected, traffic quartile {q}" for q in range(1, 5)))
     for title, values in zip((*titles, "lift, observed", "lift, corrected"), np.array(ratios).T, strict=True):
-        print(f"headlines, {title:32} {values.mean():+8.2%} ± {values.std(ddof=1) / np.sqrt(draws):.2%}", flush=True)
+        print(f"headlines, {title:32} {values.mean():+8.2%} ({values.std(ddof=1) / np.sqrt(draws):.2%})", flush=True)
     print()
 
 

@@ -158,3 +158,9 @@ def test_11_a_world_of_your_own(output):
 def test_12_a_week_in_production(output):
     decisions = re.findall(r"2026-11-\d\d  (\w+):", output(12))
     assert decisions == ["keep"] * 3 + ["alarm"] + ["keep"] * 3
+
+
+def test_13_the_best_of_many_prompts(output):
+    observed, estimate = re.findall(r"([+-]\d+\.\d+) points", output(13))
+    assert float(observed) > 2
+    assert abs(float(estimate)) < 0.4 * float(observed)

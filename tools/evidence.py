@@ -17,6 +17,7 @@ from uncurse_lab.render import draw_heat_map, standalone_svg
 FOLDER = Path(__file__).parents[1] / "docs" / "results"
 PLAIN, OURS, OTHER = LIGHT["s0"], LIGHT["s1"], LIGHT["s6"]
 Line = dict[str, str]
+_T = {5: 2.776, 10: 2.262, 20: 2.093}  # Student's 97.5% quantiles for so many repetitions
 FRAME = Frame(width=560, height=300, wide=True)  # so that a phone can show it
 
 
@@ -75,12 +76,13 @@ def real_logs() -> Chart:
     for file in sorted((FOLDER / "data").glob("real-*.csv")):
         log = file.stem.removeprefix("real-")
         lines = read(file.stem)
-        if "table" not in lines[0]:
-            continue
-        for table in dict.fromkeys(line["table"] for line in lines):
-            if "thinned" in table and not table.startswith("not") and not table.endswith("losses"):
+        for table in dict.fromkeys(line.get("table", "") for line in lines):
+            if table.startswith("pool and test thinned") and not table.endswith("losses"):
+                _, _, thinned_by = table.partition(" by the score of ")
                 by = cells(lines, table=table)
-                found += [(f"{log}, {model}", model, by) for model in dict.fromkeys(row for row, _ in by)]
+                for model in dict.fromkeys(row for row, _ in by):
+                    name = f"{log}, {model}" + (f" (by {thinned_by})" if thinned_by else "")
+                    found.append((name, model, by))
     figure, (ax,) = axes_of(FRAME, 44 * len(found) + 20)
     names = {"plain": (PLAIN, "s"), "isotonic": (OTHER, "D"), "Platt": (OTHER, "^"), "uncursed": (OURS, "o")}
     for y, (_, model, by) in enumerate(found):
@@ -141,7 +143,7 @@ def paper() -> Chart:
     for y, method in enumerate(methods):
         for column, color, shift in (("Original", PLAIN, -0.13), ("VAD+", OURS, 0.13)):
             line = by[method, column]
-            value, error = float(line["value"]), 1.96 * float(line["standard_error"])
+            value, error = float(line["value"]), _T[5] * float(line["standard_error"])
             name = {"Original": "alone, here", "VAD+": "with VAD, here"}[column] if not y else ""
             dots(ax, y + shift, [value, value - error, value + error], color, name=name)
             name = {"Original": "alone, paper", "VAD+": "with VAD, paper"}[column] if not y else ""
@@ -163,7 +165,7 @@ def auction() -> Chart:
     for ax, (column, title) in zip(axes, titles.items(), strict=True):
         for y, policy in enumerate(policies):
             line = by[policy, column]
-            value, error = float(line["value"]), 1.96 * float(line["standard_error"])
+            value, error = float(line["value"]), _T[10] * float(line["standard_error"])
             color = {"as served": PLAIN, "Auto": OURS}.get(policy, OTHER)
             dots(ax, y, [value, value - error, value + error], color)
         ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
@@ -259,6 +261,29 @@ def replicas() -> Chart:
     return figure
 
 
+def winners() -> Chart:
+    """Error of the value of the best of many, as observed and after three corrections."""
+    by = cells(read("winners"))
+    cases = list(dict.fromkeys(row for row, column in by if column == "uncurse.winner"))
+    names = {
+        "observed": (PLAIN, "s"),
+        "repeated split-half": (OTHER, "D"),
+        "BBC-CV (out-of-bag)": (OTHER, "^"),
+        "uncurse.winner": (OURS, "o"),
+    }
+    figure, (ax,) = axes_of(FRAME, 48 * len(cases))
+    for y, case in enumerate(cases):
+        for i, (name, (color, marker)) in enumerate(names.items()):
+            line = by[case, name]
+            value, error = float(line["value"]), _T[20] * float(line["standard_error"])
+            dots(ax, y + 0.16 * (i - 1.5), [value, value - error, value + error], color, marker, "" if y else name)
+    ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
+    ax.xaxis.set_major_formatter("{x:+g}")
+    rows_axis(ax, cases, "error of the value of the best, points, 95% intervals")
+    legend(figure, ax, columns=4)
+    return figure
+
+
 CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "real-logs": (real_logs, "Error on the top of five real data sets, as served and after three corrections."),
     "simulations": (simulations, "Error of eight methods in fourteen settings, relative to the best possible map."),
@@ -267,6 +292,7 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "speed": (speed, "How many times as fast as the fastest other library each call is."),
     "monitoring": (monitoring, "False alarms within a year, and days until a real error is found, for four tests."),
     "intervals": (intervals, "Share of the 90% intervals that contain the true error, in each setting."),
+    "winners": (winners, "Error of the value of the best of many, as observed and after three corrections."),
     "replicas": (replicas, "Error with an earlier checkpoint as the replica, relative to a second training."),
 }
 

@@ -399,7 +399,7 @@ def test_the_page_of_the_command_is_one_offline_file(run, tmp_path, monkeypatch)
     assert ">As served, advertisers are charged" in page
     assert "€ for 1,000 requests" in page
     for title in ("Overcharge by ads for each request", "Overcharge by noise of the log odds", "Closed loop"):
-        assert f"<caption>{title}" in page
+        assert f"<caption><span>{title}" in page
     assert page.count("<svg") == 2 * 5  # for desktops and phones
     assert "<script" not in page
     assert "http://" not in page.replace("http://www.w3.org", "")

@@ -14,7 +14,7 @@ from uncurse.cli.app import run as run_command
 
 def test_demo_writes_logs_runs_the_commands_and_names_the_page(run, tmp_path, monkeypatch):
     said = run("demo")
-    assert "more often lucky than good" in said.split("\n\n")[0]
+    assert "on top was luck" in said.split("\n\n")[0]
     for command in ("collect", "fit", "apply", "evaluate"):
         assert f"\n$ uncurse {command} " in said
     last = next(line for line in said.splitlines() if line.startswith("On the top"))
@@ -113,7 +113,7 @@ def test_help_groups_the_commands_in_the_order_of_the_workflow(run):
     listed = [line.split()[0] for line in help_text.split("\nStart:")[1].splitlines() if line.startswith("  ")][
         :-1
     ]  # the epilog
-    names = "demo collect fit apply evaluate monitor refresh fold verify export"
+    names = "demo collect fit apply evaluate show monitor refresh fold verify export winner"
     assert listed == names.split()
     for name in listed:
         assert "Example" in run(name, "-h")

@@ -252,7 +252,7 @@ def test_a_damaged_lightgbm_text_is_an_error_even_if_the_library_aborts(old, new
         (b"", "is no model file that is known"),
         (b"{" * 200_000, "is no model file that is known"),
         (b'{"a": 1}', "is no model file that is known"),
-        (b'{"ctr_data": 1}', "CatBoost"),
+        (b'{"features_info": {}}', "CatBoost"),
         (b'{"learner": null, "version": [2, 0, 0]}', r"XGBoost does not read \S+ \([^\[\]/]+\); save it again"),
         (b"hello", "is no model file that is known"),
     ],

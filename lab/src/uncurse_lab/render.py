@@ -78,14 +78,14 @@ def lines_figure(
 
 
 def dots_figure(name: str, caption: str, dots: Mapping[str, tuple[float, float]], x: str, percent: bool) -> Figure:
-    """Return a chart of a value with its 95% interval for each name, from the value and its standard error."""
+    """Return a chart of a value with its interval for each name, from the value and half of the width."""
 
     def draw(frame: figures.Frame) -> figures.Chart:
         figure, (ax,) = axes_of(frame, 30 * len(dots))
         for place, (label, style) in enumerate(styles(dots).items()):
-            value, error = dots[label]
-            if math.isfinite(error):
-                ax.plot([value - 1.96 * error, value + 1.96 * error], [place, place], color=style["color"], lw=2)
+            value, half = dots[label]
+            if math.isfinite(half):
+                ax.plot([value - half, value + half], [place, place], color=style["color"], lw=2)
             ax.plot([value], [place], **{**style, "ls": ""})
         ax.set(xlabel=x, ylim=(len(dots) - 0.5, -0.5))
         ax.set_yticks(range(len(dots)), list(dots), color=LIGHT["ink"])

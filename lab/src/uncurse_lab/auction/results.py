@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from scipy.special import stdtrit
+
 from uncurse import documents
 from uncurse.report.page import BigNumber, Page, Section
 from uncurse.version import __version__
@@ -109,7 +111,7 @@ class Results:
         outcome = self.outcome
         by_error = sorted(outcome.accounts, key=lambda policy: -abs(outcome.mean(policy, "overcharge_share")[0]))
         dots = {
-            name: {policy: outcome.mean(policy, name) for policy in by_error}
+            name: {policy: self._interval(policy, name) for policy in by_error}
             for name in ("overcharge_share", "surplus")
         }
         requests = f"{self.currency} for 1,000 requests"
@@ -162,11 +164,16 @@ class Results:
         numbers = []
         for series, policy in enumerate(("as served", self._corrected() or "")):
             if policy in self.outcome.accounts:
-                value, error = self.outcome.mean(policy, "overcharge_share")
-                ends = (as_percent(value - 1.96 * error), as_percent(value + 1.96 * error))
-                note = f"overcharge, 95% interval {ends[0]} to {ends[1]}" if math.isfinite(error) else "overcharge"
+                value, half = self._interval(policy, "overcharge_share")
+                ends = (as_percent(value - half), as_percent(value + half))
+                note = f"overcharge, 95% interval {ends[0]} to {ends[1]}" if math.isfinite(half) else "overcharge"
                 numbers.append(BigNumber(series, policy, as_percent(value), note))
         return numbers
+
+    def _interval(self, policy: str, name: str) -> tuple[float, float]:
+        """Return a mean, and half the width of its 95% interval over few repetitions."""
+        value, error = self.outcome.mean(policy, name)
+        return value, float(stdtrit(max(len(self.outcome.accounts[policy]) - 1, 1), 0.975)) * error
 
     def _setting(self) -> Iterator[str]:
         yield setting(self.outcome)
