@@ -109,7 +109,7 @@ def test_help_groups_the_commands_in_the_order_of_the_workflow(run):
     listed = [line.split()[0] for line in help_text.split("\nStart:")[1].splitlines() if line.startswith("  ")][
         :-1
     ]  # the epilog
-    names = "demo collect fit apply evaluate monitor refresh fold verify export"
+    names = "demo collect fit apply evaluate monitor refresh fold verify export winner"
     assert listed == names.split()
     for name in listed:
         assert "Example" in run(name, "-h")
