@@ -130,7 +130,7 @@ def from_lm_eval(paths: Iterable[str | PathLike[str]], metric: str | None = None
                 raise UncurseError(f"{file} has no metric {key!r}; choose one of {', '.join(map(str, sample))}")
             item, name = (f"{task} {sample['doc_id']}", file.parent.name) if several else (sample["doc_id"], task)
             rows.append((item, name, float(sample[key])))
-    return _of_rows(rows, "paths")
+    return _of_rows(rows)
 
 
 def from_inspect(paths: Iterable[str | PathLike[str]], scorer: str | None = None) -> Scores:
@@ -162,7 +162,7 @@ def from_inspect(paths: Iterable[str | PathLike[str]], scorer: str | None = None
             except (TypeError, ValueError):
                 raise UncurseError(f"{file} has the score {value!r:.80}; pass a scorer that gives numbers") from None
             rows.append((sample["id"], file.stem if models.count(model) > 1 else model, number))
-    return _of_rows(rows, "paths")
+    return _of_rows(rows)
 
 
 def _inspect_log(path: Path) -> tuple[str, list[dict[str, Any]]]:
@@ -182,9 +182,9 @@ def _read(path: Path) -> str:
         raise UncurseError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _of_rows(rows: Sequence[tuple[Any, str, float]], name: str) -> Scores:
+def _of_rows(rows: Sequence[tuple[Any, str, float]]) -> Scores:
     if not rows:
-        raise UncurseError(f"{name} holds no scores; pass files with samples")
+        raise UncurseError("the files hold no scores; pass files with samples")
     return _tabulate(*zip(*rows, strict=True))
 
 

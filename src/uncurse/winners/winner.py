@@ -135,9 +135,7 @@ class Winner:
         )
 
     def _repr_html_(self) -> str:
-        frame = self.to_frame()
-        rows = [[name, *(f"{value:.4g}" for value in values)] for name, *values in frame.rows()]
-        return html_table([frame.columns, *rows], caption=self.reason)
+        return _table(self.to_frame(), self.reason)
 
 
 @dataclass(frozen=True)
@@ -241,9 +239,12 @@ class Winners(Sequence[Winner]):
         return pl.DataFrame(rows, schema=keys, orient="row")
 
     def _repr_html_(self) -> str:
-        frame = self.to_frame()
-        rows = [[group, name, *(f"{value:.4g}" for value in values)] for group, name, *values in frame.rows()]
-        return html_table([frame.columns, *rows])
+        return _table(self.to_frame(), "")
+
+
+def _table(frame: pl.DataFrame, caption: str) -> str:
+    rows = [[cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row] for row in frame.rows()]
+    return html_table([frame.columns, *rows], caption=caption)
 
 
 def winner(
