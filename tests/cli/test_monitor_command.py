@@ -244,15 +244,15 @@ def test_scores_are_compared_with_those_of_earlier_days(run, written):
 
 def test_later_days_take_tolerance_labels_and_selection_from_the_state(run, written):
     for day in (1, 2):
-        log_of(day, factor=0.97).write_parquet(written / f"{day}.parquet")
+        log_of(day, factor=0.97).with_columns(shown=pl.lit(1)).write_parquet(written / f"{day}.parquet")
     state = ("--state", "s.json", *JSON, "--day")
     first = ("--label", "click", "--tolerance", "5%", "--request", "request", "--segment", "country")
     run("monitor", "map.json", "1.parquet", *first, *state, "2026-11-01")
     for option, value, message in (
-        ("--tolerance", "2%", "--tolerance is 2%, and 5% in s.json; leave it out"),
-        ("--label", "sale", "--label is sale, and click in s.json"),
-        ("--top-k", "2", "--top-k is 2, and 1 in s.json"),
-        ("--trials", "shown", "--trials is shown, and none in s.json"),
+        ("--tolerance", "2%", "tolerance is 0.02, and 0.05 in the state"),
+        ("--label", "shown", "label is shown, and click in the state"),
+        ("--top-k", "2", "top_k is top 2 of each request, and top 1 of each request in the state"),
+        ("--trials", "shown", "trials is shown, and none in the state"),
     ):
         assert message in run("monitor", "map.json", "2.parquet", option, value, *state, "2026-11-02", code=2)
     short = json.loads(run("monitor", "map.json", "2.parquet", *state, "2026-11-02"))

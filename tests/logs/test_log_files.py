@@ -138,11 +138,51 @@ def test_tables_whose_files_may_hold_deleted_rows_are_refused(metadata, data, na
         path.parent.mkdir(parents=True, exist_ok=True)
     (table / metadata).write_text("{}")
     make().write_parquet(table / data / "part.parquet")
-    for source in (table, tmp_path, table / data, f"{table}/**/*.parquet", table / data / "part.parquet"):
+    inside = [table / data / "part.parquet", f"{table}/**/*.parquet", *([] if data == "." else [table / data])]
+    for source in (tmp_path, *inside):
         with pytest.raises(UncurseError, match=f"table is {name}"):
             collect(source, SCORES)
     with pytest.raises(UncurseError, match=f"table is {name}"):
         apply_to_files(HALF, table, tmp_path / "out", score="s1")
+
+
+def test_the_current_rows_of_a_delta_table_are_read(tmp_path):
+    deltalake = pytest.importorskip("deltalake", reason="pip install deltalake")
+    log = make()
+    log.write_delta(tmp_path / "table")
+    make(seed=1).write_delta(tmp_path / "table", mode="append")
+    deltalake.DeltaTable(str(tmp_path / "table")).delete("s1 > 0")
+    kept = pl.concat([log, make(seed=1)]).filter(pl.col("s1") <= 0)
+    found = collect(tmp_path / "table", SCORES)
+    assert found.rows == len(kept)
+    assert found.moments.mean == pytest.approx(kept.select(SCORES).mean().row(0))
+    with pytest.raises(UncurseError, match="has no column 's9'"):
+        collect(tmp_path / "table", "s9")
+
+
+def test_the_current_rows_of_an_iceberg_table_are_read(tmp_path):
+    catalog = pytest.importorskip("pyiceberg.catalog.sql", reason="pip install 'pyiceberg[sql-sqlite]'")
+    made = catalog.SqlCatalog("test", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    made.create_namespace("logs")
+    table = made.create_table("logs.pool", make().to_arrow().schema)
+    for seed in range(2):
+        table.append(make(seed=seed).to_arrow())
+    table.delete("s1 > 0")
+    kept = pl.concat([make(seed=0), make(seed=1)]).filter(pl.col("s1") <= 0)
+    assert collect(table.location().removeprefix("file://"), SCORES).rows == len(kept)
+
+
+@pytest.mark.parametrize(
+    ("source", "package"), [("table", "deltalake"), ("s3://bucket/table", "deltalake"), ("ice", "pyiceberg")]
+)
+def test_a_table_whose_package_is_absent_names_it(source, package, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("uncurse.logs.files.find_spec", lambda name: None)
+    for folder in ("table/_delta_log", "ice/data", "ice/metadata"):
+        os.makedirs(folder)
+    (tmp_path / "ice" / "metadata" / "v1.metadata.json").write_text("{}")
+    with pytest.raises(UncurseError, match=f"pip install {package}"):
+        collect(source, SCORES)
 
 
 def test_a_folder_named_metadata_is_no_table(tmp_path):

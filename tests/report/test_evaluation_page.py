@@ -141,11 +141,12 @@ def test_the_page_says_whether_the_interval_of_the_fit_held(methods):
 
 
 def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
-    counts, step = section(evaluation_page(methods), "outcomes").prose
+    page = evaluation_page(methods)
+    (counts,) = section(page, "error").prose
     row = methods[0].evaluation.rows[-1]
     assert counts.startswith(f"On all rows, {row.observed:,.0f} positives were observed in 30,000 rows. Predicted: ")
     assert f"as served {row.predicted:,.0f}, " in counts
-    assert step.startswith("Next: ")
+    assert "`uncurse fold`" in page.next_step
 
 
 def test_segments_have_their_own_verdict_the_largest_first(methods):
@@ -174,10 +175,10 @@ def test_the_map_is_drawn_over_the_evaluated_scores(methods):
 def test_value_is_a_table(methods):
     row = replace(methods[0].evaluation.rows[0], predicted=200.0, observed=100.0)
     valued = [replace(m, value=replace(m.evaluation, rows=(row, *m.evaluation.rows[1:]))) for m in methods]
-    (values,) = tables(evaluation_page(valued, value_name="revenue in EUR"), "outcomes")
+    (values,) = tables(evaluation_page(valued, value_name="revenue in EUR"), "values")
     assert values.caption.startswith("Sums of revenue in EUR")
     assert values.rows[0][:4] == ["as served", "2%", "200", "100"]
-    assert tables(evaluation_page(methods), "outcomes") == []
+    assert section(evaluation_page(methods), "values") is None
 
 
 def test_reliability_shows_the_bins_of_the_ece(methods):

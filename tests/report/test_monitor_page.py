@@ -134,15 +134,15 @@ def test_changes_of_scores_and_lambda_are_stated():
     assert shrinkage == "λ went from 0.900 at the fit to 0.800, −5.0 standard errors."
 
 
-def test_the_note_says_what_to_do_and_what_is_missing():
+def test_the_note_says_what_to_do_and_what_is_missing(tmp_path):
     few, many = (page_of(state_of(2, rows=rows)).note for rows in (1, 100))
     assert few.startswith("In 2 days with 10,600 rows, 200 positives were predicted and ")
     assert "more positives would find or exclude an error of 5%" in few
     assert "enough labels to find an error of 5%" in many
     wrong = state_of(5, lambda day: 0.9)
-    assert page_of(wrong).note.endswith("Next: refresh the map with labels from after the change, or fit it again.")
-    command = monitor_page(judge(wrong), "map.json", next_step="uncurse refresh map.json LOG -o new.json").note
-    assert command.endswith("Next: uncurse refresh map.json LOG -o new.json.")
+    assert page_of(wrong).next_step == "refresh the map, or fit it again"
+    page = monitor_page(judge(wrong), "map.json", next_step="`uncurse refresh map.json`, with new rows")
+    assert "<p>Next: <code>uncurse refresh map.json</code>, with new rows.</p>" in written(page, tmp_path / "r.html")
     assert "up to 2.0% are accepted" in page_of(state_of(2), tolerance=0.02).note
 
 

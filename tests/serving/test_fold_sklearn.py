@@ -203,6 +203,7 @@ def test_a_map_of_probabilities_does_not_fit_a_sum_that_is_not_one(world):
             fold(Affine(0.8, -0.3, scale="probability"), model.fit(X, y))
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("outer", ["alone", "pipeline", "search", "frozen", "lightgbm"])
 def test_a_second_fold_is_noticed_inside_pipelines_and_searches(outer):
     import lightgbm
@@ -221,7 +222,7 @@ def test_a_second_fold_is_noticed_inside_pipelines_and_searches(outer):
         "frozen": FrozenEstimator(LogisticRegression().fit(X, y)),
         "lightgbm": make_pipeline(StandardScaler(), lightgbm.LGBMClassifier(n_estimators=3, verbose=-1, n_jobs=1)),
     }[outer]
-    line, X = Affine(0.5, -0.1), X
+    line = Affine(0.5, -0.1)
     folded = fold(line, made.fit(X, y))
     with pytest.raises(UncurseError, match="holds a map already"):
         fold(line, folded)

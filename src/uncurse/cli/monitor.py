@@ -105,8 +105,10 @@ def monitor(
         before = None if state is None or not state.exists() else monitoring.MonitorState.load(state)
         if before is not None and before.map_id != map_digest(fitted.map):
             raise UncurseError(f"--state {state} belongs to another map than {map_file}; name a new file for a new map")
-        if before is not None:
-            given |= _kept(before, {**given, "tolerance": tolerance}, state)
+        if before is not None and before.spec is not None:  # labels and selection of the first day
+            best = before.spec.top_k
+            kept = {**vars(before.spec), "request": best and best.request, "top_k": best and best.k}
+            given |= {name: kept[name] for name, value in given.items() if value is None and name != "scores"}
         settled = _settled(time, settled_before, before, log)
         rows = reading.read_for_maps(log, {map_file: fitted}, {**given, "missing": missing}, settled)
         if any(map(reading.is_evidence, log)):
@@ -124,28 +126,14 @@ def monitor(
                 monitor_page(verdict, os.path.basename(map_file), fitted, facts, step).to_html(report)
         if state is not None:  # last: until then the rows are not counted, and the command can run again
             verdict.state.save(state)
-    content = {"map": map_file, **verdict.to_dict(), "next": step}
-    emit(format, f"{_text(verdict, pool is not None)}\nnext: {step}", "verdict", content)
+    plain = step.replace("`", "")
+    content = {"map": map_file, **verdict.to_dict(), "next": plain}
+    emit(format, f"{_text(verdict, pool is not None)}\nnext: {plain}", "verdict", content)
     for path in (prometheus, report, state):
         if path is not None:
             note(f"written to {path}")
     if verdict.decision == "alarm":
         raise typer.Exit(1)
-
-
-def _kept(before: MonitorState, given: dict[str, Any], path: Path | None) -> dict[str, Any]:
-    """Return the options of labels and selection that a state keeps; others are an error."""
-    if before.spec is None:
-        return {}
-    spec, top_k = before.spec, before.spec.top_k
-    kept = {name: getattr(spec, name) for name in ("label", "trials", "weight", "segment")}
-    kept |= {"request": top_k and top_k.request, "top_k": top_k and top_k.k}
-    for name, value in {**kept, "tolerance": before.tolerance}.items():
-        if given[name] is not None and given[name] != value:
-            one, other = (f"{100 * each:g}%" if isinstance(each, float) else each for each in (given[name], value))
-            option = "--" + name.replace("_", "-")
-            raise UncurseError(f"{option} is {one}, and {other or 'none'} in {path}; leave it out, or name a new state")
-    return kept
 
 
 def _next_step(verdict: Verdict, map_file: str, log: list[str]) -> str:
@@ -154,9 +142,9 @@ def _next_step(verdict: Verdict, map_file: str, log: list[str]) -> str:
     options = "" if spec is None or any(map(reading.is_evidence, log)) else f" {reading.label_options(spec)}"
     if verdict.decision == "alarm":
         since = (verdict.wrong_since or verdict.since_fit).name
-        return f"uncurse refresh {map_file} LOG{options} -o new.json, with the rows {since}"
+        return f"`uncurse refresh {map_file} LOG{options} -o new.json`, with the rows {since}"
     if verdict.decision == "watch":
-        return f"uncurse evaluate {shlex.join(log)}{options} --map {map_file} --report report.html"
+        return f"`uncurse evaluate {shlex.join(log)}{options} --map {map_file} --report report.html`"
     return "the same command with the next rows"
 
 

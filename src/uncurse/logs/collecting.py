@@ -15,7 +15,18 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK
 from ..validation import warn_if_probabilities, warn_user
-from .files import LogFile, check_copies, digests, kind_of, locate, locate_fault, open_files, scan
+from .files import (
+    LogFile,
+    check_copies,
+    digests,
+    kind_of,
+    locate,
+    locate_fault,
+    open_files,
+    scan,
+    scan_table,
+    table_package,
+)
 from .frames import collect_on_spark, is_spark, open_frame
 from .rows import (
     Fault,
@@ -51,8 +62,9 @@ def collect(
     Parameters
     ----------
     source : str, path, list of these, or frame
-        A path, glob or folder of parquet or CSV files, a list of them, an address such as ``s3://bucket/*.parquet``, or
-        a frame: Polars (lazy frames stream), DuckDB, Ibis, PySpark, pandas, PyArrow or any Arrow stream.
+        A path, glob or folder of parquet or CSV files, a list of them, an address such as ``s3://bucket/*.parquet``,
+        the folder or address of a table of Delta Lake or Iceberg (which needs ``deltalake`` or ``pyiceberg``), or a
+        frame: Polars (lazy frames stream), DuckDB, Ibis, PySpark, pandas, PyArrow or any Arrow stream.
     scores : str or sequence of str
         Columns of the replica scores, the served one first.
     label, weight, segment : str, optional
@@ -147,6 +159,10 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
         if paths is None:
             frame = nw.to_native(source, pass_through=True)
             yield frame if is_spark(frame) else open_frame(frame, reader.columns)
+        elif len(paths) == 1 and (package := table_package(paths[0])) is not None:
+            table = scan_table(paths[0], package)
+            check_columns(table.collect_schema().names(), reader.columns, name)
+            yield lazy_batches(table.select(reader.columns))
         elif any("://" in path for path in paths):
             reader.text = kind_of(paths[0]) == "csv"
             scanned = scan(paths, local=False)

@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -58,8 +59,8 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
         for pattern, table in _TABLE_FORMATS.items():
             if glob.glob(os.path.join(glob.escape(str(folder)), pattern)):
                 raise UncurseError(
-                    f"{folder} is {table}, whose files may hold deleted rows; load it with Spark or DuckDB and pass "
-                    "the frame to uncurse.collect"
+                    f"{folder} is {table}, whose files may hold deleted rows; collect a table of Delta Lake or Iceberg "
+                    "by its own folder, or load it with Spark or DuckDB and pass the frame to uncurse.collect"
                 )
     kinds = {kind_of(file.path): file.path for file in files.values()}
     if len(kinds) > 1:
@@ -86,7 +87,8 @@ def _has_rows(path: str) -> bool:
 
 def digests(paths: Iterable[str]) -> tuple[str, ...]:
     """Return a digest of the content of each local path, by which its rows are known under another name."""
-    found = ("".join(fingerprint(file.path) for file in locate([path])) for path in paths if "://" not in path)
+    files = (locate([path]) for path in paths if "://" not in path and table_package(path) is None)
+    found = ("".join(fingerprint(file.path) for file in each) for each in files)
     return tuple(hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in found)
 
 
@@ -135,6 +137,27 @@ def kind_of(file: str) -> str:
 
 
 # ---------------------------------------------------------------------------- reading
+
+
+def table_package(path: str) -> str | None:
+    """Return the package that Polars needs to read a table, by its folder or address; None for a log of files."""
+    address = "://" in path and not Path(path).suffix and not glob.has_magic(path)
+    if address or os.path.isdir(os.path.join(path, "_delta_log")):
+        return "deltalake"
+    return "pyiceberg" if os.path.isdir(os.path.join(path, "data")) and _iceberg_metadata(path) else None
+
+
+def _iceberg_metadata(path: str) -> list[str]:
+    return glob.glob(os.path.join(glob.escape(path), "metadata", "*.metadata.json"))
+
+
+def scan_table(path: str, package: str) -> pl.LazyFrame:
+    """Open the current rows of a table of Delta Lake or Iceberg."""
+    if find_spec(package) is None:
+        raise UncurseError(f"{path} is a table, which Polars reads with {package}; pip install {package}")
+    if package == "deltalake":
+        return pl.scan_delta(path)
+    return pl.scan_iceberg(max(_iceberg_metadata(path), key=os.path.getmtime))
 
 
 def scan(paths: Sequence[str], *, local: bool = True) -> pl.LazyFrame:

@@ -23,7 +23,7 @@ _ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of replica
 _COMPARABLE = 5.0  # with a larger one, columns are not scores of one model
 # The squared difference between replicas, relative to that from the served score, is 1 for replicas by seed and 1.2 to
 # 2 for bootstraps. With few parameters it varies with the draw; then the differences follow the scores as well.
-_OF_BOOTSTRAPS, _OF_SEEDS, _DRAW = 1.2, 1.1, 0.75
+_OF_BOOTSTRAPS, _OF_SEEDS, _DRAW = 1.15, (0.7, 1.13), 0.3
 
 
 def describe_extremes(table: ReplicaTable) -> str:
@@ -115,7 +115,7 @@ def _check_kind(kind: ReplicaKind, covariance: Array) -> None:
             f"{text}, as bootstraps do (1.2 to 2) and replicas by seed do not (1): if they were trained on bootstrap "
             "samples, pass replicas='bootstrap'"
         )
-    if kind.name == "bootstrap" and 1 / _OF_BOOTSTRAPS < ratio < _OF_SEEDS:
+    if kind.name == "bootstrap" and _OF_SEEDS[0] < ratio < _OF_SEEDS[1]:
         warn_user(
             f"{text}, as replicas by seed do (1) and bootstraps do not (1.2 to 2): if only their seeds differ, pass "
             "replicas='seeds', or train them on bootstrap samples"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..documents import Document
+from ..documents import Document, fingerprint
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.evidence import served_of
@@ -153,13 +153,11 @@ def check_same(name: str, given: Any, kept: Any) -> None:
 
 def files_of(sources: Iterable[str]) -> dict[str, str]:
     """Return the resolved path of each file, folder or glob with a digest of its content; empty if it is no file."""
-    found = {}
+    found: dict[str, str] = {}
     for source in sources:
         inside = os.path.join(source, "**", "*") if os.path.isdir(source) else source
         names = [source] if os.path.isfile(source) else glob.glob(inside, recursive=True)
-        for name in filter(os.path.isfile, names):
-            with open(name, "rb") as file:
-                found[os.path.realpath(name)] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+        found |= {os.path.realpath(name): fingerprint(name) for name in names if os.path.isfile(name)}
         if not names:
             found[os.path.realpath(source)] = ""
     return found

@@ -26,7 +26,6 @@ from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, number, percent, share, short
 
 _MAX_SEGMENTS = 40  # of a table
-_MOST_VALUES = 6  # lines of a table that is not folded
 _DRAWN_SEGMENTS = 12  # of a figure
 _MOVED, _SPREAD = 0.3, 1.25  # change of the mean score in standard deviations, and of their spread, that matters
 
@@ -220,7 +219,7 @@ def evaluation_page(
     found = compare_methods(methods)
     records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
     sections = (
-        _errors(methods, names, selection), _outcomes(methods, names, found, value_name),
+        _errors(methods, names, selection), _values(methods, value_name),
         _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
         _binned_errors(methods), _scores(records, served),
     )  # fmt: skip
@@ -234,6 +233,7 @@ def evaluation_page(
         facts=provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods]),
         terms="evaluation",
         note=sureness(methods, found),
+        next_step=_next_step(methods, names, found),
         emphasis=emphasis,
         decision=decision,
     )
@@ -296,42 +296,40 @@ def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | No
     blocks.append(Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True))
     title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
     title += errors_in_words(last.evaluation.rows, names)
-    return Section("error", title, (), blocks)
+    largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
+    tops = [method.evaluation.rows[largest] for method in methods]
+    predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, tops, strict=True))
+    where = "all rows" if names[largest] == "all rows" else f"the {names[largest]}"
+    counts = f"On {where}, {number(tops[0].observed)} positives were observed in {number(tops[0].selected)} rows. "
+    return Section("error", title, (f"{counts}Predicted: {predicted}.",), blocks)
 
 
 def _promise_text(low: float, high: float, held: bool) -> str:
     return f"{error_and_interval(0.0, low, high)[1]}\n{'held' if held else 'did not hold'}"
 
 
-def _outcomes(methods: Sequence[Method], names: Sequence[str], found: Comparison | None, value_name: str) -> Section:
-    largest = max(range(len(names)), key=lambda place: methods[0].evaluation.rows[place].selected)
-    rows = [method.evaluation.rows[largest] for method in methods]
-    predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, rows, strict=True))
-    where = "all rows" if names[largest] == "all rows" else f"the {names[largest]}"
-    prose = f"On {where}, {number(rows[0].observed)} positives were observed in {number(rows[0].selected)} rows. "
-    prose += f"Predicted: {predicted}."
-    blocks: list[Figure | Table] = []
+def _values(methods: Sequence[Method], value_name: str) -> Section | None:
     valued = [(method.name, row.cells()) for method in methods if method.value for row in method.value.rows]
-    if valued:
-        header = ["top", "predicted", "observed", "calibration error"]
-        body = [[name, *(cells[key] for key in header)] for name, cells in valued]
-        title = f"Sums of {value_name}, with 95% intervals"
-        blocks.append(Table(title, ["method", *header], body, folded=len(body) > _MOST_VALUES))
-    return Section("outcomes", "In counts, and what to do next", (prose, _next_step(methods, names, found)), blocks)
+    header = ["top", "predicted", "observed", "calibration error"]
+    table = Table(
+        f"Sums of {value_name}, with 95% intervals",
+        ["method", *header],
+        [[name, *(cells[key] for key in header)] for name, cells in valued],
+    )
+    return Section("values", f"In {value_name}", (), (table,)) if valued else None
 
 
 def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
-    """Return what to do after this result."""
+    """Return what to do after this result, with commands between backticks."""
     if found is None:
         wrong = "too" in errors_in_words(methods[0].evaluation.rows, names)
-        return "Next: correct the scores with uncurse fit." if wrong else "Next: these labels show nothing to correct."
-    name = methods[1].name
+        return "correct the scores with `uncurse fit`" if wrong else ""
     return {
-        "helps": f"Next: put {name} into the model with uncurse fold, or export it with uncurse export. Then check it "
-        "on new labels with uncurse monitor.",
-        "unclear": "Next: evaluate on more labeled rows, or on a larger share.",
-        "hurts": "Next: keep the scores as served. Check that --replicas states how the replicas were trained, or fit "
-        "with labels (--labeled).",
+        "helps": "put the map into the model with `uncurse fold` or `uncurse export`, and check it on new labels with "
+        "`uncurse monitor`",
+        "unclear": "evaluate on more labeled rows, or on a larger share",
+        "hurts": "keep the scores as served; check that `--replicas` states how the replicas were trained, or fit with "
+        "labels (`--labeled`)",
     }[_verdict(found.nearer[1])[0]]
 
 

@@ -56,7 +56,7 @@ def monitor_page(
     facts : mapping of str to str or sequence of str, optional
         Inputs, versions and the command.
     next_step : str, optional
-        What to do next, such as a command.
+        What to do next; a command is between backticks.
 
     Returns
     -------
@@ -84,7 +84,8 @@ def monitor_page(
         sections=[section for section in sections if section is not None],
         facts=provenance(facts, [(name, fitted)]),
         terms="monitor",
-        note=_meaning(verdict, next_step),
+        note=_meaning(verdict),
+        next_step=next_step or ("refresh the map, or fit it again" if verdict.alarm else ""),
         emphasis=verdict.decision.capitalize(),
         decision=verdict.decision,
     )
@@ -169,7 +170,7 @@ def _served(part: Calibration) -> str:
     return "undefined" if part.served_error is None else percent(part.served_error)
 
 
-def _meaning(verdict: Verdict, next_step: str) -> str:
+def _meaning(verdict: Verdict) -> str:
     since, tolerance = verdict.since_fit, verdict.state.tolerance
     text = (
         f"In {_days_words(verdict.days)} with {number(since.rows)} rows, {number(since.predicted)} positives were "
@@ -177,15 +178,12 @@ def _meaning(verdict: Verdict, next_step: str) -> str:
     )
     text += f" Errors of the odds up to {percent(tolerance, sign=False)} are accepted." if tolerance else ""
     if verdict.alarm is not None:
-        text += f" The alarm was raised on {verdict.alarm} and stays: start a new state with the next map."
-        next_step = next_step or "refresh the map with labels from after the change, or fit it again"
-    else:
-        watch = " This is no alarm: keep the map, and look at what changed."
-        more = " There are enough labels to find an error of 5%."
-        if verdict.positives_needed:
-            more = f" About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
-        text += (watch if verdict.decision == "watch" else "") + more
-    return text + (f" Next: {next_step}." if next_step else "")
+        return f"{text} The alarm was raised on {verdict.alarm} and stays: start a new state with the next map."
+    watch = " This is no alarm: keep the map, and look at what changed." if verdict.decision == "watch" else ""
+    more = "There are enough labels to find an error of 5%."
+    if verdict.positives_needed:
+        more = f"About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
+    return f"{text}{watch} {more}"
 
 
 def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -201,10 +199,9 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
         ]
         rows.append([day["name"], *counts, *errors, e_value_text(day["e-value"]), fixed(day["mean"], 3)])
     name, _, _, _, error, span, total, sequence, _, _ = rows[-1]
-    prose = (
-        f"The last day, {name}, has an error of {error} (95% interval {span}); all {_days_words(verdict.days)} "
-        f"together have {total} (95% confidence sequence {sequence}, which stays valid as days are added)."
-    )
+    prose = f"The last day, {name}, has an error of {error} (95% interval {span})"
+    if verdict.days > 1:
+        prose += f"; all {verdict.days:,} days together have {total} (95% confidence sequence {sequence})"
     caption = (
         "Calibration error by day: sum of predictions over number of positive labels, minus 1. Dots: each day with its "
         "own 95% interval; if the map is valid, one day in 20 misses zero by chance. Line and band: all days since the "
@@ -216,7 +213,7 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
         Figure("daily-calibration", partial(_error_figure, days, verdict.alarm), caption),
         Table("calibration by day", header, rows, folded=True),
     )
-    return Section("daily-error", "Calibration error by day", (prose,), blocks)
+    return Section("daily-error", "Calibration error by day", (f"{prose}.",), blocks)
 
 
 def _error_domain(days: Mapping[str, Any]) -> tuple[float, float]:

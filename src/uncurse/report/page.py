@@ -86,6 +86,7 @@ class Page:
     facts: Mapping[str, Sequence[str]]  # how it was made, in lines
     terms: str  # "evaluation", "monitor" or "winner": terms that the page explains
     note: str = ""  # below the headline
+    next_step: str = ""  # what to do; a command is between backticks
     emphasis: str = ""  # a word of the headline, in the color of the decision
     decision: str = ""  # "keep", "watch" or "alarm"
 

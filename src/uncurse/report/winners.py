@@ -34,7 +34,7 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     --------
     >>> from uncurse import winner
     >>> print(winner_page(winner([2.0, 1.0, 0.0], standard_error=1.0, names=["a", "b", "c"])).headline)
-    a is the best of 3, with observed value 2. Its expected value is 1.25 (90% interval 0.121 to 2.68).
+    a is the best of 3, with observed value 2. Its expected value is 1.28 (90% interval 0.126 to 2.77).
     """
     if isinstance(found, Winners):
         count, impact, frame = len(found), found.impact(), found.to_frame()

@@ -28,20 +28,20 @@ _RATIO = 2**0.25  # of neighboring widths
 _WIDTHS = 0.15 * _RATIO ** np.arange(36)  # up to 64 standard errors
 #: Prior probabilities of the shapes, and their densities: normal, Cauchy, two skewed to the left, two to the right.
 _SHAPES: tuple[tuple[float, Callable[[Array], Array]], ...] = (
-    (0.50, lambda z: np.exp(-0.5 * z * z)),
-    (0.10, lambda z: 1 / (1 + z * z)),
-    (0.10, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
-    (0.10, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
-    (0.10, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
-    (0.10, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), (1 + z * z / 3) ** -2)),
+    (0.60, lambda z: np.exp(-0.5 * z * z)),
+    (0.08, lambda z: 1 / (1 + z * z)),
+    (0.08, lambda z: np.exp(-0.5 * np.where(z > 0, 3 * z, z) ** 2)),
+    (0.08, lambda z: np.where(z > 0, np.exp(-4.5 * z * z), 1 / (1 + z * z))),
+    (0.08, lambda z: np.exp(-0.5 * np.where(z < 0, 3 * z, z) ** 2)),
+    (0.08, lambda z: np.where(z < 0, np.exp(-4.5 * z * z), (1 + z * z / 3) ** -2)),
 )
 _GROWTH = (0, 1, 2)  # the width in a group with standard error u is τ (u / reference)^γ
-_EQUAL = 0.3  # prior probability that all true values of a group are equal
+_EQUAL = 0.25  # prior probability that all true values of a group are equal
 _MARGIN = 4.0  # of the grid beyond the observed values, in standard errors; places of the prior have half of it
 _FARTHEST = 30.0  # a candidate that is more standard errors below the best one counts as this far
 _SEEN = 200  # groups that choose the priors that are worth a look in all groups
-_MOST = 20  # priors that are considered if there are many groups
-_ROUNDS = 60  # of EM
+_MOST = 16  # priors that are considered if there are many groups
+_ROUNDS = 100  # of EM, which starts where all groups have one prior: few rounds keep it near
 _NEGLIGIBLE = 12.0  # difference of log probabilities
 _NUMBERS = 2**22  # in the largest array
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -45,13 +46,12 @@ class Scores:
         """Return checked scores of an array or a frame, with what else is given."""
         more = {name: value for name, value in more.items() if value is not None}
         if not isinstance(scores, Scores):
-            columns = getattr(scores, "columns", None)
-            array = check_numbers(scores.to_numpy() if columns is not None else scores, "scores").astype(float)
+            frame = nw.from_native(scores, eager_only=True, pass_through=True)
+            is_frame = isinstance(frame, nw.DataFrame)
+            array = check_numbers(frame.to_numpy() if is_frame else scores, "scores").astype(np.float64)
             if array.ndim != 2:
-                raise UncurseError(
-                    f"scores has shape {array.shape}; pass items × candidates, or standard_error as well"
-                )
-            scores = Scores(array, list(map(str, range(array.shape[1]) if columns is None else columns)))
+                raise UncurseError(f"scores has shape {array.shape}; pass items × candidates, or standard_error")
+            scores = Scores(array, frame.columns if is_frame else list(map(str, range(array.shape[1]))))
         self: Scores = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
         rows, count = self.values.shape
         check_length(np.asarray(self.names), count, "names")

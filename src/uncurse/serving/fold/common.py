@@ -27,6 +27,7 @@ ELSEWHERE = (
 )
 _CLOSE = 3e-4  # more than the rounding of a sum of a thousand trees in single precision, less than another model
 _CLEAR = (1e-30, 0.999)  # probabilities with enough digits in single precision, and next to 1
+_ROUNDING = 3e-7  # of a probability in single precision: runtimes compute it from a hyperbolic tangent
 _PROBES = 50
 _MAGNITUDES = (1e-6, 1e-3, 1.0, 100.0)
 
@@ -180,6 +181,9 @@ def _distance(score_map: ScoreMap, space: str, scores: Array, folded: Array) -> 
     wanted = map_scores(score_map, space, scores[known])
     if space == "probability":
         room = 2e-6 + _CLOSE * wanted
+        if score_map.link == "logistic":  # what the map makes of the rounding of the score
+            near = (np.clip(scores[known] + sign * _ROUNDING, *_CLEAR) for sign in (1, -1))
+            room += np.abs(np.subtract(*(map_scores(score_map, space, one) for one in near)))
     elif score_map.link == "log":
         room = _CLOSE * wanted * max(1.0, np.abs(np.log(wanted)).max())
     else:
