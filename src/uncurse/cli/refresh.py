@@ -74,19 +74,19 @@ def refresh(
 
 
 def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_intervals: bool) -> str:
-    from ..report.prose import percent, refresh_parts
+    from ..report.prose import change, refresh_parts
 
     counts = f"{found.rows:,} labeled rows ({found.positives:,.0f} positive) of {rows.spec.scores[0]}"
     lines = [f"refresh {found.number} of {map_file}, with {counts}", found.reason]
     if found.probabilities:
-        table = [("", "change ± standard error", "probability of a change"), *refresh_parts(found)]
+        table = [("", "change (95% interval)", "probability of a change"), *refresh_parts(found)]
         lines += ["", *aligned(table, left=2)]
     if found.changed:
-        parts = [("predictions on these rows", "change ± standard error")]
+        parts = [("predictions on these rows", "change (95% interval)")]
         parts += [
             (
                 "all" if one.alpha == 1 else f"top {100 * one.alpha:g}%",
-                f"{percent(one.change)} ± {percent(one.standard_error, sign=False)}",
+                change(one.change, one.standard_error),
             )
             for one in found.changes
         ]

@@ -183,7 +183,7 @@ class Fitted(Results):
             if record.labeled is not None:
                 rows.append(("labeled", f"{record.labeled.rows:,} rows"))
             if record.lambda_ is not None:
-                error = "" if record.standard_error is None else f" ± {record.standard_error:.4f}"
+                error = "" if record.standard_error is None else f" (standard error {record.standard_error:.4f})"
                 rows.append(("λ", f"{record.lambda_:.4f}{error}"))
         return html_table([("", "uncurse"), *(row for row in rows if row[1])])
 

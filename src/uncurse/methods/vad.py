@@ -137,9 +137,7 @@ class VAD(Method):
         tandem = "" if self.calibrator is None else f", calibrator={self.calibrator!r}"
         text = f"VAD(link={self.link!r}, scale={self.scale!r}, replicas={self.replicas!r}{tandem})"
         if hasattr(self, "fitted_"):
-            text += (
-                f" with λ = {self.lambda_:.4g} ± {self.standard_error_:.2g} (over pool rows) about {self.center_:.4g}"
-            )
+            text += f" with λ = {self.lambda_:.4g} (standard error {self.standard_error_:.2g}) about {self.center_:.4g}"
         return text
 
     def fit(

@@ -142,17 +142,29 @@ def remaining_error(fitted: Fitted) -> tuple[str, list[tuple[str, str]], str]:
     return f"expected remaining error{of}, top of {top}", rows, unseen if record.labeled is None else ""
 
 
+def change(value: float, standard_error: float) -> str:
+    """Describe a change with its 95% interval.
+
+    >>> change(-0.125, 0.036)
+    '−12.5% (−19.6% to −5.4%)'
+    """
+    low, high = text.interval(value, standard_error)
+    return f"{percent(value)} ({percent(low)} to {percent(high)})"
+
+
 def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
     """Describe the changes of a refresh: part, change with its standard error, probability of a change.
 
     >>> from uncurse.methods import RefreshRecord
     >>> known = {"level": 0.03, "level_error": 0.009, "probabilities": (0.9, 0.1, 0.0)}
     >>> refresh_parts(RefreshRecord(1, 500, 40.0, (), "level", "", True, -2.0, **known))[0]
-    ('level', '+3.0% ± 0.9% of the odds', '90%')
+    ('level', '+3.0% (+1.2% to +4.9%) of the odds', '90%')
     """
-    odds = math.exp(refresh.level)
-    level = f"{percent(odds - 1)} ± {percent(odds * refresh.level_error, sign=False)} of the odds"
-    slope = f"{percent(refresh.slope)} ± {percent(refresh.slope_error, sign=False)}"
+    low, high = text.interval(refresh.level, refresh.level_error)
+    level = (
+        f"{percent(math.expm1(refresh.level))} ({percent(math.expm1(low))} to {percent(math.expm1(high))}) of the odds"
+    )
+    slope = change(refresh.slope, refresh.slope_error)
     bent = f"{percent(math.expm1(refresh.curve))} of the odds on the top 10%"
     changes = {"level": level, "slope": slope, "curve": bent if refresh.curve else "none"}
     known = [percent(value, 0, sign=False) for value in refresh.probabilities] or [""] * len(changes)
