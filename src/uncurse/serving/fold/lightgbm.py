@@ -26,7 +26,7 @@ _TRY = (
     "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
     "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
 )
-_TRY_SECONDS = 60
+_TRY_SECONDS = 300
 _STAMP = re.compile(rf"(?m)^\[{STAMP}: (.*)\]\n")  # among the parameters, which LightGBM keeps
 _SCALED = re.compile(r"(?m)^(leaf_value|internal_value|leaf_const|leaf_coeff)=(.*)$")
 
