@@ -243,3 +243,12 @@ def test_the_code_of_the_page_runs(capsys):
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     exec(compile(code, "docs/how-to/mlflow.md", "exec"), {})
     assert "one λ = 0.799 fits the replicas" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "uri", ["models:/none/1", "models:/", "mlflow-artifacts:/x", "http://[", "file:///nonexistent"]
+)
+def test_what_cannot_be_loaded_is_an_error_of_ours(uri, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UncurseError, match="pass the URI of a logged map"):
+        load_map(uri)

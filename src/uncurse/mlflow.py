@@ -125,7 +125,11 @@ def load_map(uri: str) -> Fitted:
     with needing("mlflow"):
         from mlflow.artifacts import download_artifacts
     with tempfile.TemporaryDirectory() as target:
-        path = Path(uri if Path(uri).is_dir() else download_artifacts(artifact_uri=uri, dst_path=target), _FILE)
+        try:
+            path = Path(uri if Path(uri).is_dir() else download_artifacts(artifact_uri=uri, dst_path=target), _FILE)
+        except Exception as error:  # of MLflow, of the client of a store, or of a parser
+            reason = " ".join(str(error).split())[:200]
+            raise UncurseError(f"MLflow cannot load {uri} ({reason}); pass the URI of a logged map") from None
         if not path.exists():
             raise UncurseError(f"{uri} is not a map logged by uncurse.mlflow.log_map; load it with mlflow.pyfunc")
         return load(path)

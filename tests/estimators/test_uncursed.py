@@ -535,3 +535,33 @@ def test_a_regressor_of_pure_noise_predicts_within_the_range_of_the_target():
     reg = UncursedRegressorCV(random_state=0).fit(features, y, pool=pool)
     predicted = reg.predict(pool)
     assert y.min() < predicted.min() < predicted.max() < y.max()
+
+
+def test_callbacks_of_scikit_learn_see_every_fit():
+    pytest.importorskip("sklearn.callback", reason="needs scikit-learn 1.9")
+
+    class Count:
+        def __init__(self):
+            self.seen = []
+
+        def setup(self, estimator, context):
+            self.seen.append("setup")
+
+        def on_fit_task_begin(self, estimator, context, **more):
+            self.seen.append(context.max_subtasks if context.parent is None else "fit")
+
+        def on_fit_task_end(self, estimator, context, **more):
+            self.seen.append("end" if context.parent is None else "done")
+
+        def teardown(self, estimator, context):
+            self.seen.append("teardown")
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = (X[:, 0] + rng.normal(size=200) > 0).astype(int)
+    count = Count()
+    UncursedClassifierCV(cv=2, n_replicas=2).set_callbacks(count).fit(X, y)
+    assert count.seen[0] == "setup"
+    fits = count.seen.count("fit")
+    assert count.seen[1] == fits == count.seen.count("done") >= 4
+    assert count.seen[-2:] == ["end", "teardown"]

@@ -533,3 +533,13 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     for document in documents:
         Path("map.json").write_text(document)
         assert load("map.json").map.kind == json.loads(document)["kind"]
+
+
+def test_sql_beyond_the_limit_of_a_warehouse_is_warned_of():
+    x = np.linspace(-8.0, 3.0, 50)
+    curve = Curve(tuple(x), tuple(0.7 * x + 0.3 * np.tanh(x)), 0.7, 0.7)
+    small, large = (Segmented(curve, {f"g{i}": curve for i in range(n)}) for n in (50, 300))
+    with pytest.warns(UserWarning, match="bigquery takes queries of at most 1 MB"):
+        to_sql(large, "s", segment="g", dialect="bigquery")
+    to_sql(small, "s", segment="g", dialect="bigquery")  # warnings are errors here
+    to_sql(large, "s", segment="g", dialect="duckdb")

@@ -190,7 +190,7 @@ def train(
             weights = {} if plan.weights is None else {"sample_weight": plan.weights[rows]}
             score = partial(_score, predict, [(taught, test), (of_pool, share)])
             jobs.append((clone(model), taught, plan.y, rows, weights, score))
-    done = run_jobs(jobs, n_jobs)
+    done = run_jobs(jobs, n_jobs, plan.begin(len(jobs)))
     of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
     by_fold = [
         [np.column_stack(column) for column in zip(*done[i : i + width], strict=True)]

@@ -143,6 +143,7 @@ class ReplicaPlan:
         sample_weight: ArrayLike | None,
         random_state: Any,
     ) -> None:
+        self.begin: Callable[[int], Callable[[], None]] = lambda count: lambda: None  # of jobs, then of each done
         self.kind = check_choice("replicas", replicas, ("bootstrap", "seeds"))
         self.by_seeds = self.kind == "seeds"
         self.count = check_count(n_replicas, "n_replicas", _MOST_REPLICAS)
@@ -319,11 +320,15 @@ def _row_bytes(X: Any) -> Iterator[bytes]:
     )
 
 
-def run_jobs(jobs: Sequence[_Fit], n_jobs: int | None) -> list[Any]:
-    """Run the jobs of a `ReplicaPlan` in one pool of joblib."""
+def run_jobs(jobs: Sequence[_Fit], n_jobs: int | None, done: Callable[[], None] = lambda: None) -> list[Any]:
+    """Run the jobs of a `ReplicaPlan` in one pool of joblib; `done` is called after each."""
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
         raise UncurseError(f"n_jobs={n_jobs!r}; pass None, a number of processes, or -1 for all cores")
-    return list(Parallel(n_jobs=n_jobs)(delayed(_fit)(*job) for job in jobs))
+    results = []
+    for result in Parallel(n_jobs=n_jobs, return_as="generator")(delayed(_fit)(*job) for job in jobs):
+        results.append(result)
+        done()
+    return results
 
 
 def _fit(

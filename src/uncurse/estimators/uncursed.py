@@ -7,7 +7,9 @@ passed through the map, so the ranking is unchanged.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Self
@@ -40,12 +42,24 @@ from .outcome_curve import fit_outcomes, has_log_link
 from .replicas import ReplicaPlan, check_is_estimator
 from .teacher import default_teacher
 
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before scikit-learn 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: this scikit-learn has no callbacks."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Return a method as it is."""
+        return method
+
+
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _NO_INTERVAL = "a regression without labels has none; compare predictions with outcomes by uncurse.calibration_error"
 _TREES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble")
 
 
-class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
+class CrossFitted(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type: ignore[misc]
     """Base of the classifier and the regressor."""
 
     _default_estimator: str  # in sklearn.linear_model
@@ -142,6 +156,21 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
             self.classes_ = np.unique(done.target)
         return self
 
+    def _begin(self, count: int) -> Callable[[], None]:
+        """Begin a task of `count` fits for the callbacks of scikit-learn; call the result after each fit."""
+        task, number = self._init_callback_context(max_subtasks=count), itertools.count(1)
+        task.call_on_fit_task_begin(estimator=self)
+
+        def done() -> None:
+            fitted = task.subcontext(task_name="fit a model")
+            fitted.call_on_fit_task_begin(estimator=self)
+            fitted.call_on_fit_task_end(estimator=self)
+            if next(number) == count:
+                task.call_on_fit_task_end(estimator=self)
+
+        return done
+
+    @with_callbacks  # type: ignore[untyped-decorator]
     def cross_fit(
         self,
         X: Any,
@@ -172,6 +201,8 @@ class CrossFitted(MetaEstimatorMixin, BaseEstimator, FittedParts, ABC):  # type:
             base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
             sample_weight=sample_weight, random_state=self.random_state,
         )  # fmt: skip
+        if getattr(self, "_skl_callbacks", None):
+            plan.begin = self._begin
         if self._scale == "probability":
             present = np.unique(plan.y if plan.weights is None else plan.y[plan.weights > 0])
             if len(present) < 2:
@@ -276,7 +307,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         in what the base model misses. It is used only if its log loss is lower. ``"auto"`` trains a
         `HistGradientBoostingClassifier` if there is a pool and the base model is not made of trees.
     n_jobs : int, default=None
-        Number of models trained in parallel by joblib. ``joblib.parallel_config(verbose=10)`` reports progress.
+        Number of models trained in parallel by joblib. ``set_callbacks(sklearn.callback.ProgressBar())``
+        shows the progress of all fits (scikit-learn 1.9), as ``joblib.parallel_config(verbose=10)`` does.
     random_state : int, RandomState, Generator or None, default=None
         Seed of the replicas and folds, and of the served model if its own ``random_state`` is None.
 

@@ -15,7 +15,9 @@ from ...links import get_link
 from ...maps import ScoreMap, Segmented, Steps
 from ...maps.program import BELOW_ONE, HIGHEST_LOGIT, LOWEST_LOGIT, MOST_EXP, TINY, Program, compile_map
 from ...methods.fitted import Fitted, fitted_of
-from ...validation import check_choice
+from ...validation import check_choice, warn_user
+
+_MOST_BYTES = 1 << 20  # of a query of BigQuery and Snowflake
 
 _MODERATE = 100.0  # below, an intercept has as many digits as its prediction needs
 
@@ -113,7 +115,13 @@ CASE WHEN "p"<0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
         cases = (f"WHEN {form.literal(name)} THEN {_prediction(part, column, form)}" for name, part in parts)
         result = f"CASE CAST({form.name(str(segment))} AS {form.text}) {' '.join(cases)} ELSE {result} END"
     low, high = map(form.number, compile_map(default).valid)
-    return f"CASE WHEN CAST({column} AS {form.double}) BETWEEN {low} AND {high} THEN {result} END"
+    text = f"CASE WHEN CAST({column} AS {form.double}) BETWEEN {low} AND {high} THEN {result} END"
+    if dialect in ("bigquery", "snowflake") and len(text.encode()) > _MOST_BYTES:
+        warn_user(
+            f"this expression has {len(text.encode()) / 1e6:.1f} MB and {dialect} takes queries of at most 1 MB; apply "
+            "a map with fewer segments, or use uncurse apply"
+        )
+    return text
 
 
 def _prediction(score_map: ScoreMap, column: str, form: _Dialect) -> str:

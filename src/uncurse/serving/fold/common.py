@@ -22,7 +22,7 @@ from ...maps import Affine, ScoreMap, Segmented
 from ...maps.program import SERVE_SEGMENTS
 from ...version import __version__
 
-_TRY_SECONDS = 60
+_TRY_SECONDS = 300
 STAMP = "uncurse_fold"  # under which a model says what was folded into it
 USE_THE_LINE = "fold the straight line nearest to it (`to_affine` of a fitted method, or `uncurse fit --affine`)"
 ELSEWHERE = (
