@@ -312,11 +312,6 @@ def test_the_command_to_run_next_is_stated(run, written):
     run(*command.removeprefix("uncurse ").replace("LOG", "bad.parquet").split())
 
 
-def test_the_last_day_of_the_calendar_has_a_page(run, written):
-    words = ("monitor", "map.json", "good.parquet", "--label", "click", "--report", "r.html", "--day")
-    run(*words, "9999-12-31T23:59:59.999999+00:00")
-
-
 def test_a_changed_pool_is_watched(run, written):
     rng = np.random.default_rng(0)
 

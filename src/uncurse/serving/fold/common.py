@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from ...maps import Affine, ScoreMap, Segmented
 from ...maps.program import SERVE_SEGMENTS
 from ...version import __version__
 
+_TRY_SECONDS = 60
 STAMP = "uncurse_fold"  # under which a model says what was folded into it
 USE_THE_LINE = "fold the straight line nearest to it (`to_affine` of a fitted method, or `uncurse fit --affine`)"
 ELSEWHERE = (
@@ -46,6 +50,14 @@ class Scorer:
 def stamp_after(score_map: ScoreMap, stamp: str | None) -> str:
     """Return the stamp of a model into which a map is folded: the maps that it holds, the first one first."""
     return f"{f'{stamp}; ' if stamp else ''}{score_map!r:.200} by uncurse {__version__}"
+
+
+def try_elsewhere(library: str, code: str, path: Path) -> None:
+    """Read a model file in another process first: a damaged one may end the process, or never return."""
+    try:
+        subprocess.run([sys.executable, "-c", code, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
+    except subprocess.SubprocessError:
+        raise UncurseError(f"{library} does not read {path}: it is damaged or cut off; save it again") from None
 
 
 def refused(reason: str) -> UncurseError:

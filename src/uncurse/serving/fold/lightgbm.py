@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,15 +16,23 @@ import lightgbm
 import numpy as np
 
 from ..._types import Array
-from ...errors import UncurseError
 from ...maps import ScoreMap
-from .common import STAMP, Scorer, calling_library, draw_rows, line_of, predictions_of, stamp_after, with_booster
+from .common import (
+    STAMP,
+    Scorer,
+    calling_library,
+    draw_rows,
+    line_of,
+    predictions_of,
+    stamp_after,
+    try_elsewhere,
+    with_booster,
+)
 
 _TRY = (
     "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
     "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
 )
-_TRY_SECONDS = 60
 _STAMP = re.compile(rf"(?m)^\[{STAMP}: (.*)\]\n")  # among the parameters, which LightGBM keeps
 _SCALED = re.compile(r"(?m)^(leaf_value|internal_value|leaf_const|leaf_coeff)=(.*)$")
 
@@ -103,10 +109,7 @@ def rows_for(model: Any) -> list[Array]:
 
 def read(path: Path) -> Any:
     """Read a model from a text file."""
-    try:  # a damaged text may end the process, or never return
-        subprocess.run([sys.executable, "-c", _TRY, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
-    except subprocess.SubprocessError:
-        raise UncurseError(f"LightGBM does not read {path}: it is damaged or cut off; save it again") from None
+    try_elsewhere("LightGBM", _TRY, path)
     with calling_library(f"LightGBM does not read {path}"):
         return lightgbm.Booster(model_file=path)
 

@@ -18,8 +18,19 @@ from ..._types import Array
 from ...errors import UncurseError
 from ...links import get_link
 from ...maps import ScoreMap
-from .common import STAMP, Scorer, calling_library, draw_rows, line_of, predictions_of, stamp_after, with_booster
+from .common import (
+    STAMP,
+    Scorer,
+    calling_library,
+    draw_rows,
+    line_of,
+    predictions_of,
+    stamp_after,
+    try_elsewhere,
+    with_booster,
+)
 
+_TRY = "import sys, xgboost; xgboost.Booster().load_model(bytearray(open(sys.argv[1], 'rb').read()))"
 # Objectives whose base score is stored as a prediction; others return their sum itself.
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -109,12 +120,19 @@ def rows_for(model: Any) -> list[Array]:
 def read(path: Path) -> Any:
     """Read a model from JSON or UBJSON."""
     booster = xgboost.Booster({"nthread": 1})
+    if not _is_json(path):  # of damaged UBJSON, XGBoost may read beyond the end
+        try_elsewhere("XGBoost", _TRY, path)
     with calling_library(f"XGBoost does not read {path}"):
         booster.load_model(bytearray(path.read_bytes()))
     return booster
 
 
+def _is_json(path: Path) -> bool:
+    """Return whether a model is JSON rather than UBJSON: a space or a quote follows the first brace."""
+    return path.read_bytes()[1:2] in b'" \n\r\t}'
+
+
 def write(model: Any, source: Path, target: Path) -> None:
-    """Save a Booster in the format of the source: after the first brace, JSON has a space or a quote."""
-    is_json = source.read_bytes()[1:2] in b'" \n\r\t}'
+    """Save a Booster in the format of the source."""
+    is_json = _is_json(source)
     target.write_bytes(model.save_raw("json" if is_json else "ubj"))
