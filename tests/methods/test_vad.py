@@ -761,5 +761,5 @@ def test_segments_need_a_fit_with_segments_and_predictions_a_fit():
 def test_repr_shows_options_and_estimates():
     assert repr(make(calibrator="platt")).startswith("VAD(link='logistic', scale='logit', replicas='seeds', calib")
     vad = make().fit(GOOD)
-    assert f"λ = {vad.lambda_:.4g} ± {vad.standard_error_:.2g}" in repr(vad)
+    assert f"λ = {vad.lambda_:.4g} (standard error {vad.standard_error_:.2g})" in repr(vad)
     assert "λ" in vad._repr_html_()
