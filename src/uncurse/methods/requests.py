@@ -49,7 +49,7 @@ _SLOPE_ERROR = 0.3  # prior standard deviation of what labels of winners change 
 _IDENTICAL = 1e-9
 # Winners and labeled rows of the same true score have other features, so models err differently on them: the typical
 # error, as a share of the move between them, of LightGBM on simulated logs.
-_BY_FEATURES = 0.1
+_BY_FEATURES = 0.3
 _ENDS = (0.0005, 0.9995)  # quantiles of the winners' scores between which the map is a curve
 _GRID = np.linspace(*_ENDS, 64)
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
