@@ -1,7 +1,6 @@
 """`Auto`: the choice of the method, its reason and its accuracy."""
 
 import re
-import warnings
 from functools import cache
 
 import numpy as np
@@ -443,17 +442,3 @@ def test_outliers_are_judged_by_their_share_of_predictions_on_the_top_percent():
     assert re.match(r"outliers make up [2-9]\.\d% of the predictions on the top 1%", chosen.reason_)
     pool[1] = POOL[1]
     assert "outliers" not in fit(pool, labeled).reason_
-
-
-def test_a_small_correction_by_bootstraps_waits_for_labels():
-    """Trees under-fit by as much as a small correction, and replicas do not show it."""
-    rng = np.random.default_rng(0)
-    served = rng.normal(-2, 0.8, 20_000)
-    pool = np.column_stack([served, *(served + rng.normal(0, 0.25, (2, 20_000)))])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        auto = Auto(scale="logit", replicas="bootstrap").fit(pool)
-    assert auto.method_ == "nothing"
-    assert "pass labeled rows" in auto.reason_
-    low, high = auto.interval(0.02)
-    assert low < 0 < high

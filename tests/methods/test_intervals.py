@@ -166,7 +166,7 @@ def test_differing_levels_of_replicas_widen_the_interval_unless_the_rows_are_win
 def test_intervals_count_that_slopes_of_bootstraps_differ():
     rng = np.random.default_rng(0)
     served = rng.normal(-2, 1, 20_000)
-    noise, half_widths = 0.5 * rng.normal(size=(20_000, 4)), []
+    noise, half_widths = 0.4 * rng.normal(size=(20_000, 4)), []
     for slopes in ((1, 1, 1, 1), (0.9, 0.97, 1.03, 1.1)):  # standard deviation .086
         away = (served - served.mean())[:, None] * (np.array(slopes) - 1)
         scores = np.column_stack([served, served[:, None] + noise + away])

@@ -259,14 +259,6 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     if max(_correction(known, top) for top in compared_tops(model.table)) < _Z_CORRECTION:
         reason = "the correction is smaller than its standard error"
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
-    change = max(_change_on(known, top) for top in compared_tops(model.table))
-    if not labels and change < kind.usual_under_fit:
-        reason = (
-            f"the replicas ask for {-np.expm1(-change):.0%} less on the top, and models often under-fit by as much, "
-            "which replicas do not show; pass labeled rows, such as training rows scored out of fold"
-        )
-        same = OneLambda(model, replace(shrinkage, value=1.0, error=0.0, noise=0.0), lines=lines)
-        return replace(nothing, record=replace(nothing.record, reason=reason), estimate=Average(same, chosen, 0.5))
     one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
     if isinstance(chosen, OneLambda):
         score_map, record = curved, replace(record, reason=f"{one} fits the replicas")
@@ -309,12 +301,8 @@ def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
 
 def _correction(estimate: LabelFree, top: TopShare) -> float:
     """Return the change of predictions on the top share in standard errors, or in units of half of 0.2%."""
-    return abs(_change_on(estimate, top)) / max(estimate.map_error(top), _NEGLIGIBLE / 2)
-
-
-def _change_on(estimate: LabelFree | Average, top: TopShare) -> float:
-    """Return the log of the served over the estimated rate on the top share."""
-    return top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served))
+    change = top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served))
+    return abs(change) / max(estimate.map_error(top), _NEGLIGIBLE / 2)
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,6 @@ class ReplicaKind:
     #: Typical error of a label-free correction, as a share of it. Bootstraps vary more than the model itself if rows
     #: are few for its parameters, and less if it memorizes rows. A penalty may have done the correction already.
     correction_error: ClassVar[float] = 0.0
-    #: How much models under-fit that are usually replicated in this way: without labels, smaller corrections are left.
-    usual_under_fit: ClassVar[float] = 0.0
     #: Whether a served score that exceeds the others on some rows shows that it selected these rows.
     shows_selection: ClassVar[bool] = False
     #: Why there are no intervals without labels; empty if the replicas show how training again moves predictions.
@@ -153,7 +151,6 @@ class Bootstrap(ReplicaKind):
 
     name = "bootstrap"
     correction_error = 0.5
-    usual_under_fit = 0.17
 
     def noise(self, spread: Spread) -> Any:
         """Return the variance between the bootstraps, and the square of what they add to the slope."""
