@@ -33,7 +33,8 @@ _TRY = (
     "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
     "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
 )
-_STAMP = re.compile(rf"(?m)^\[{STAMP}: (.*)\]\n")  # among the parameters, which LightGBM keeps
+# Among the parameters, which LightGBM keeps: of one that it does not recognize it would warn whenever it loads the model.
+_STAMP = re.compile(rf"(?m)^\[input_model: {STAMP} (.*)\]\n")
 _SCALED = re.compile(r"(?m)^(leaf_value|internal_value|leaf_const|leaf_coeff)=(.*)$")
 
 
@@ -46,7 +47,7 @@ def fold_model(score_map: ScoreMap, model: Any) -> Iterator[Any]:
     logistic, sigmoid, averaged = _objective(head)
     slope, intercept = line_of(score_map, "logistic" if logistic else None)
     shift = intercept / sigmoid
-    note = f"[{STAMP}: {stamp_after(score_map, stamp(model))}]\n"
+    note = f"[input_model: {STAMP} {stamp_after(score_map, stamp(model))}]\n"
     if "\nend of parameters" in tail:
         tail = _STAMP.sub("", tail).replace("\nend of parameters", f"{note}\nend of parameters", 1)
     made = [_scaled(tree, slope, shift if averaged or i == 0 else 0.0) for i, tree in enumerate(trees)]
