@@ -179,6 +179,11 @@ def read_for_maps(
     for path, fitted in maps.items():
         check_fits(rows, fitted.map, fitted.record, f"evidence of {names} for {path}")
         check_served(path, fitted, rows.spec.scores[0])
+        if fitted.record is not None and fitted.record.top_k is not None and rows.spec.top_k is None:
+            warn_user(
+                f"{path} is for the top {fitted.record.top_k} of each request; pass --request and --top-k, unless "
+                f"{names} holds only rows that were selected so"
+            )
         if isinstance(fitted.map, Segmented):
             if not rows.segments:
                 raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment")

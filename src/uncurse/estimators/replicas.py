@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.base import clone, is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, check_random_state
@@ -29,6 +30,7 @@ from ..validation import check_choice, check_count, check_weights, effective_row
 Rows = NDArray[np.intp]
 
 _REDRAWS = 1000
+_STOPS_EARLY = 10_000  # rows from which HistGradientBoosting stops early by default
 _LEAST_ROWS = 5  # effective rows that a bootstrap needs
 _SAME = 1e-12  # models that differ less are identical to rounding
 _LARGEST_SEED = np.iinfo(np.int32).max  # that every library takes
@@ -162,6 +164,8 @@ class ReplicaPlan:
         self.weights = check_weights(sample_weight, len(self.y))
         self.groups = None if groups is None else _number_groups(groups, len(self.y), drawn=not self.by_seeds)
         self.weight_name = _weight_name(self.template)
+        # With weights, scikit-learn bins features up to thirty times more slowly: repeat rows instead.
+        self.repeats = self.weight_name is None or (self.weights is None and _bins_slowly(self.template))
         name = type(self.template).__name__
         if self.weights is not None:
             if self.weight_name is None:
@@ -195,7 +199,7 @@ class ReplicaPlan:
         """
         frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
         jobs = [self._job(self.estimator if frozen else _unfitted(self.template), rows, None, then)]
-        at_most_once = self.weight_name is None and _splits_rows(self.template)
+        at_most_once = self.repeats and _splits_rows(self.template, len(self.y))
         for s in range(1, 1 if alone else self.count):
             model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
             times = None
@@ -209,7 +213,7 @@ class ReplicaPlan:
     ) -> _Fit:
         """Return the arguments of `_fit`. Rows that are drawn several times are weighted, or else repeated."""
         weights = self.weights
-        if times is not None and self.weight_name is None:
+        if times is not None and self.repeats:
             rows = np.repeat(np.arange(len(times)), times)
         elif times is not None:
             rows, weights = np.flatnonzero(times), times * (np.ones(len(times)) if weights is None else weights)
@@ -409,7 +413,16 @@ def _weight_name(estimator: Any) -> str | None:
     return None if name is None else prefix + name
 
 
-def _splits_rows(estimator: Any) -> bool:
+def _bins_slowly(estimator: Any) -> bool:
+    while isinstance(estimator, Pipeline):
+        estimator = estimator.steps[-1][1]
+    return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
+
+
+def _splits_rows(estimator: Any, rows: int) -> bool:
     """Whether the estimator splits its rows for validation, so that a repeated row would be on both sides."""
     params = estimator.get_params()
+    stops = {n.split("__")[-1]: v for n, v in params.items()}.get("early_stopping", True)
+    if stops is False or (stops == "auto" and rows <= _STOPS_EARLY):
+        return False
     return any(n.split("__")[-1] in ("cv", "validation_fraction") and v is not None for n, v in params.items())

@@ -284,11 +284,13 @@ def _parsed(batch: pl.DataFrame, name: str) -> pl.Series:
 
 def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
     """Return a typed column as an array; the first value that it cannot hold is an error."""
-    remedy = "drop or repair those rows first"
+    remedy, drop = "drop or repair those rows first", "by missing=drop (--missing drop)"
     if name in (spec.label, spec.trials):  # without the best row, the next one of its request would count as selected
-        remedy = "leave out rows that were not shown, with top_k their whole requests; do not fill labels with 0"
-    if batch[name].null_count():
-        check_present(batch, name, f"{remedy}, or leave them out by missing=drop (--missing drop)")
+        rest = "with top_k leave out their whole requests; do not fill labels with 0"
+        check_present(batch, name, f"leave out rows that were not shown {drop}; {rest}")
+        remedy = "leave out rows that were not shown"
+    elif batch[name].null_count():
+        check_present(batch, name, f"{remedy}, or leave them out {drop}")
     values = batch[name].to_numpy()
     if spec.trials is not None and name in (spec.label, spec.trials):  # which are compared later
         valid, rule = ~np.isnan(values), ""

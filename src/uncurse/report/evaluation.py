@@ -327,7 +327,7 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
     return {
         "helps": "put the map into the model with `uncurse fold` or `uncurse export`, and check it on new labels with "
         "`uncurse monitor`",
-        "unclear": "evaluate on more labeled rows, or on a larger share",
+        "unclear": "evaluate on more labeled rows",
         "hurts": "keep the scores as served; check that `--replicas` states how the replicas were trained, or fit with "
         "labels (`--labeled`)",
     }[_verdict(found.nearer[1])[0]]
@@ -481,7 +481,9 @@ def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | Non
     """Compare the scores of pools, labeled rows and the evaluated rows with each other and a normal distribution."""
     found: dict[str, ScoreSummary] = {}
     for method, record in records:
-        for role, data in (("pool", record.pool), ("labeled", record.labeled)):
+        # Labeled rows of a map for the winners of requests need not look like the winners.
+        roles = [("pool", record.pool), ("labeled", record.labeled)]
+        for role, data in roles if record.top_k is None else [("winners'", record.pool)]:
             if data is not None and data.scores is not None and data.scores not in found.values():
                 name = f"{role} scores"
                 found[f"{name} of {method}" if name in found else name] = data.scores

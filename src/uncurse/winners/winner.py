@@ -78,8 +78,8 @@ class Winner:
             return f"The {count} candidates differ by far more than their errors, so the value of {self.name} stands."
         spread, error = float(self.observations.std(ddof=1)), float(np.median(self.standard_errors))
         return (
-            f"The {count} candidates have a standard deviation of {spread:.3g} and an error of about {error:.3g} each, "
-            f"so {min(luck, 1):.0%} of the lead of {self.name} over their mean is expected to be luck."
+            f"The {count} candidates have a standard deviation of {spread:.3g} and an error of about {error:.3g} each. "
+            f"An expected {min(luck, 1):.0%} of the lead of {self.name} over their mean is luck."
         )
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
@@ -224,6 +224,10 @@ class Winners(Sequence[Winner]):
         error = float(np.sqrt(np.mean(within) + np.var(sums)))
         return Impact(sum(self[row].observed for row in rows), float(sums[0]), error)
 
+    def __repr__(self) -> str:
+        impact = self.impact()
+        return f"Winners({len(self)} groups: sum observed {impact.observed:.4g}, estimate {impact.estimate:.4g})"
+
     def to_frame(self) -> pl.DataFrame:
         """Return a row for each group.
 
@@ -268,7 +272,8 @@ def winner(
         Score of each candidate on each item; NaN where an item was not scored. A frame has a column for each candidate;
         see `uncurse.winners` for other formats. With `standard_error`, one estimate for each candidate.
     standard_error : array of shape (n_candidates,) or float, optional
-        Standard errors of the estimates.
+        Standard errors of the estimates. Pass rates between 0 and 1 as they are, not as percentages or differences:
+        their standard errors are too small where a rate is low by chance, and only of rates this can be corrected.
     groups : array of shape (n_candidates,), optional
         Group of each candidate, such as the test of a variant. Each group has a winner, and all groups share the shape
         and the width of the distribution of true values.
@@ -351,7 +356,10 @@ def _check_estimates(estimates: Any, standard_error: ArrayLike) -> tuple[Array, 
     check_finite(values, "estimates", 1e75)
     check_finite(errors, "standard_error", 1e75)
     if errors.min() <= 0:
-        raise UncurseError(f"standard_error holds {errors.min():g}; pass numbers above 0")
+        raise UncurseError(
+            f"standard_error[{errors.argmin()}] is {errors.min():g}; pass numbers above 0; of a rate of 0 or 1 that of "
+            "(successes + 1/2) / (trials + 1)"
+        )
     return values, errors
 
 

@@ -33,7 +33,7 @@ _TRY = (
     "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
     "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
 )
-# Among the parameters, which LightGBM keeps: of one that it does not recognize it would warn whenever it loads the model.
+# Among the parameters, which LightGBM keeps. Of one that it does not recognize, it would warn at every load.
 _STAMP = re.compile(rf"(?m)^\[input_model: {STAMP} (.*)\]\n")
 _SCALED = re.compile(r"(?m)^(leaf_value|internal_value|leaf_const|leaf_coeff)=(.*)$")
 
