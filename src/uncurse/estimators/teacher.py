@@ -7,10 +7,26 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import OrdinalEncoder
+from threadpoolctl import threadpool_limits
 
 from .._types import Array
 
+_FEW_ROWS = 50_000  # fitted by one thread: on a busy machine, several would mostly wait for each other
 _MOST_COLUMNS = 256  # of a sparse matrix; trees gain little from rare features, and take long
+
+
+class Trees(HistGradientBoostingClassifier):  # type: ignore[misc]
+    """Gradient-boosted trees that use one thread for few rows."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to training rows."""
+        with threadpool_limits(1 if len(X) < _FEW_ROWS else None, user_api="openmp"):
+            return super().fit(X, y, sample_weight)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities of the classes."""
+        with threadpool_limits(1 if len(X) < _FEW_ROWS else None, user_api="openmp"):
+            return super().predict_proba(X)
 
 
 def default_teacher(X: Any, pool: Any, seed: int) -> tuple[Any, Any, Any] | None:
@@ -24,7 +40,7 @@ def default_teacher(X: Any, pool: Any, seed: int) -> tuple[Any, Any, Any] | None
             return None
         rows = [np.column_stack(part) for part in zip(*map(_numbers, *parts), strict=True)]
     # Small steps and trees: the default settings over-fit a few thousand rows.
-    model = HistGradientBoostingClassifier(learning_rate=0.05, max_leaf_nodes=15, random_state=seed)
+    model = Trees(learning_rate=0.05, max_iter=200, max_leaf_nodes=15, random_state=seed)
     return model, *rows
 
 
