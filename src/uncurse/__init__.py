@@ -54,6 +54,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'uncurse' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_MODULES})
+
+
 __all__ = [
     "VAD",
     "Affine",

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import UncurseError
 from ..evidence.spec import logit_offset
 from ..links import logistic
-from ..maps import Segmented
+from ..maps import Affine, Segmented
 from ..methods import FitRecord, Fitted, ScoreSummary
 from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
@@ -324,9 +324,11 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
     if found is None:
         wrong = "too" in errors_in_words(methods[0].evaluation.rows, names)
         return "correct the scores with `uncurse fit`" if wrong else ""
+    serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
+    if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
+        serve = "put the map into the model with `uncurse fold`"
     return {
-        "helps": "put the map into the model with `uncurse fold` or `uncurse export`, and check it on new labels with "
-        "`uncurse monitor`",
+        "helps": f"{serve}, and check it on new labels with `uncurse monitor`",
         "unclear": "evaluate on more labeled rows",
         "hurts": "keep the scores as served; check that `--replicas` states how the replicas were trained, or fit with "
         "labels (`--labeled`)",
