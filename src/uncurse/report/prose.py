@@ -40,7 +40,7 @@ def fixed(value: float, decimals: int, *, sign: bool = False) -> str:
     >>> fixed(-1.5, 2), fixed(0.1, 3, sign=True)
     ('−1.50', '+0.100')
     """
-    return f"{value:{'+' if sign else ''},.{decimals}f}".replace("-", "−")
+    return f"{value:{'+' if sign else ''}z,.{decimals}f}".replace("-", "−")  # z: no negative zero
 
 
 def number(value: float) -> str:
