@@ -524,7 +524,8 @@ def test_output_is_the_same_at_a_terminal_and_in_a_pipe(run, tmp_path):
     process = processes.start(words, tmp_path, os.ttyname(secondary))
     os.set_blocking(primary, False)
     said = b""
-    while process.exitcode is None or not said.endswith(b"\n"):
+    ends = time.monotonic() + 60
+    while (process.exitcode is None or not said.endswith(b"\n")) and time.monotonic() < ends:
         with contextlib.suppress(BlockingIOError):
             said += os.read(primary, 65_536)
         time.sleep(0.001)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
 import signal
 import sys
@@ -53,8 +53,8 @@ def main(application: typer.Typer = app) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     for stream in (sys.stdout, sys.stderr):  # names of files may be no text
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape")
+        with contextlib.suppress(AttributeError, OSError):  # not of a file, or of one that was replaced
+            stream.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     sys.exit(run(application))
 
 
