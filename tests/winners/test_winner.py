@@ -221,7 +221,7 @@ def test_a_frame_has_a_column_for_each_candidate():
         ({"scores": [0.1, 0.2]}, "scores has shape"),
         ({"scores": [[0.1, np.inf], [0.2, 0.3]]}, "infinite"),
         ({"scores": [[0.1, np.nan], [0.2, 0.3]]}, "'1' has fewer than two"),
-        ({"scores": [0.1, 0.2], "standard_error": [0.1, 0.0]}, "standard_error holds 0"),
+        ({"scores": [0.1, 0.2], "standard_error": [0.1, 0.0]}, "is 0; pass numbers above 0"),
         ({"scores": [0.1, 0.2], "standard_error": [0.1]}, "standard_error"),
         ({"scores": [0.1, np.nan], "standard_error": 0.1}, "estimates"),
         ({"scores": [[0.1, 0.2]], "standard_error": 0.1}, "estimates has shape"),
