@@ -34,6 +34,7 @@ Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, s
 CLIP = 1e-6
 _SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
 _SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
+_FEW_FOLDS = 4
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 
@@ -178,6 +179,8 @@ def train(
     between folds, which saves time. Replicas are trained on all rows only if there are no folds.
     """
     jobs, times = plan.jobs(alone=bool(folds)), max(1, _SCORED_ROWS // max(count, 1))
+    if len(folds) < _FEW_FOLDS and count <= _SERVED_ROWS:  # the error of one model is a large part of the score
+        times = max(times, 2)
     first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
     for number, (rows, test) in enumerate(folds):
         share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
