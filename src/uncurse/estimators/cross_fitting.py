@@ -34,7 +34,7 @@ Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, s
 CLIP = 1e-6
 _SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
 _SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
-_FEW_FOLDS = 4
+_FEW_FOLDS = 4  # with fewer, two folds score each row of a pool of moderate size
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 

@@ -30,7 +30,7 @@ from ..validation import check_choice, check_count, check_weights, effective_row
 Rows = NDArray[np.intp]
 
 _REDRAWS = 1000
-_STOPS_EARLY = 10_000  # rows from which HistGradientBoosting stops early by default
+_STOPS_EARLY = 9_500  # HistGradientBoosting does from 10,001 rows; a bootstrap may have a few rows more than its source
 _LEAST_ROWS = 5  # effective rows that a bootstrap needs
 _SAME = 1e-12  # models that differ less are identical to rounding
 _LARGEST_SEED = np.iinfo(np.int32).max  # that every library takes
