@@ -23,8 +23,7 @@ from ..links import logistic
 from ..maps import Curve
 from ..threads import one_blas_thread
 from .logistic import fit_logistic
-from .parametric import MIN_SLOPE, check_overlap, platt
-from .sample import Sample
+from .parametric import MIN_SLOPE, Sample, check_overlap, platt
 
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline

@@ -14,8 +14,7 @@ from ..errors import UncurseError
 from ..links import logistic, to_link
 from ..threads import chunks
 from ..validation import check_choice, check_scores, encode_names
-from .base import ScoreMap, set_fields, to_prediction
-from .shapes import Affine, Curve, Steps
+from .shapes import Affine, Curve, ScoreMap, Steps, set_fields, to_prediction
 
 if TYPE_CHECKING:
     from ..evidence import Evidence, Histogram
@@ -87,8 +86,16 @@ class Segmented(ScoreMap):
     def _transform(self, l: Float) -> Float:
         return self.default.transform(l)
 
-    def _fields(self) -> dict[str, Any]:
-        return {"default": self.default.to_dict(), "maps": {name: part.to_dict() for name, part in self.maps.items()}}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as plain data.
+
+        Returns
+        -------
+        dict
+            The kind, and all maps as plain data.
+        """
+        maps = {name: part.to_dict() for name, part in self.maps.items()}
+        return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
 
 
 def predict_segments(score_map: Segmented, scores: Float, numbers: NDArray[np.integer[Any]]) -> Array:

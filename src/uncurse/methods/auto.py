@@ -27,11 +27,10 @@ from .label_free import (
     lines_of,
     shaped_maps,
 )
-from .noise import replica_kind
+from .noise import check_log_odds, check_replicas, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
 from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
-from .replica_check import check_log_odds, check_replicas
 from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
 from .truth import TruthModel

@@ -35,11 +35,10 @@ from ..links import logistic, logit
 from ..maps import Affine
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
 from .fitted import Solution, on_scores
-from .noise import ReplicaKind, replica_kind
+from .noise import ReplicaKind, check_replicas, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import TopShare
 from .replica_calibration import fit_labels, fit_scaling
-from .replica_check import check_replicas
 from .truth import TruthModel
 
 _KNOTS = np.array([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])  # quantiles of the selecting score at the knots

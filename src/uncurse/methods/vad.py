@@ -25,9 +25,8 @@ from ..threads import one_blas_thread
 from ..validation import check_choice, check_flag, check_number, check_numbers, warn_user
 from .fitted import Method, Solution, on_scores
 from .label_free import Monotone, label_free_estimate, lines_of
-from .noise import ReplicaKind, replica_kind, served_lead
+from .noise import ReplicaKind, check_log_odds, check_replicas, replica_kind, served_lead
 from .records import DataRecord, FitRecord
-from .replica_check import check_log_odds, check_replicas
 from .shrinkage import Shrinkage, by_segment, segment_records
 from .truth import TruthModel
 
