@@ -77,7 +77,7 @@ class Segmented(ScoreMap):
             Predictions.
         """
         if segments is None:
-            raise UncurseError("this map has a map for each segment; pass segments=, or call its .default for all rows")
+            return super().__call__(scores)
         values = check_scores(scores, self.scale, largest=np.inf)
         names, codes = encode_names(segments, len(values), "segments")
         number = {name: i for i, name in enumerate(self.maps)}
@@ -85,6 +85,9 @@ class Segmented(ScoreMap):
 
     def _transform(self, l: Float) -> Float:
         return self.default.transform(l)
+
+    def _predict(self, values: Float, scale: str) -> Array:
+        raise UncurseError("this map has a map for each segment; pass segments=, or call its .default for all rows")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as plain data.
