@@ -92,7 +92,15 @@ class ReplicaKind:
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return V from covariances (ddof 0) of `columns`, of shape (..., S, S)."""
-        return np.asarray(np.maximum(self.noise(_spread(covariance)), 0.0))
+        size = covariance.shape[-1]
+        served, both = covariance[..., 0, 0], covariance[..., 0, 1:].mean(axis=-1)
+        others, within = covariance[..., 1:, 1:].mean(axis=(-2, -1)), np.zeros_like(served)
+        if size > 2:
+            within = (np.trace(covariance[..., 1:, 1:], axis1=-2, axis2=-1) - (size - 1) * others) / (size - 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where(served > 0, both / served - 1, 0.0)
+        spread = Spread(served, others + served - 2 * both, within, slope, size)
+        return np.asarray(np.maximum(self.noise(spread), 0.0))
 
     def differences(self, columns: int) -> int:
         """Return the number of independent differences between replicas behind V."""
@@ -128,14 +136,15 @@ class Seeds(ReplicaKind):
 
     def noise(self, spread: Spread) -> Any:
         """Return the variance across the centered columns, which is (tr C − 1ᵀC1/S) / (S − 1) over a pool."""
-        return _pooled(spread.gap, spread.within, spread.columns)
+        size = spread.columns
+        return ((size - 2) * spread.within + (size - 1) / size * spread.gap) / (size - 1)
 
     def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
         """Return mean and variance of all columns."""
         size = table.n_replicas
         share = (size - 1) / size
         gap_level = table.gap_level if level is None else level / share
-        variance = _pooled(table.gap_squared(gap_level), table.spread, size)
+        variance = Seeds.noise(self, Spread(None, table.gap_squared(gap_level), table.spread, None, size))
         mean = table.served + share * table.gap
         return ReplicaSummary(mean, variance, table.weight, size, size - 1, share * gap_level)
 
@@ -242,9 +251,8 @@ class Snapshots(Seeds):
 
     def slope(self, covariance: Array) -> float:
         """Return the slope of the snapshots."""
-        served, gap, _, slope, size = _spread(covariance)
-        both = (1 + slope) * served
-        return float(_deming_slope(served, both, gap + 2 * both - served, size))
+        served, others = covariance[0], covariance[1:, 1:]
+        return float(_deming_slope(served[0], served[1:].mean(), others.mean(), len(covariance)))
 
     def table(self, columns: ReplicaTable) -> ReplicaTable:
         """Return a table in which the snapshots have the level and the slope of the served score."""
@@ -274,7 +282,8 @@ class Snapshots(Seeds):
         others = spread.gap + (1 + 2 * spread.slope) * spread.served
         slope = _deming_slope(spread.served, both, others, size)
         gap = others / slope**2 + spread.served - 2 * both / slope
-        return _pooled(gap, spread.within / slope**2, size) * size / (1 + (size - 1) / np.square(slope))
+        noise = super().noise(Spread(None, gap, spread.within / slope**2, None, size))
+        return noise * size / (1 + (size - 1) / np.square(slope))
 
 
 def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:
@@ -310,27 +319,9 @@ def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:
     return lead if (abs(lead) if size == 2 else lead) > enough else 0.0
 
 
-def _pooled(gap: Any, within: Any, columns: int) -> Any:
-    """Return the variance of all columns about their mean, from the gap of the others and their own variance."""
-    return ((columns - 2) * within + (columns - 1) / columns * gap) / (columns - 1)
-
-
-def identical_replicas(noise: float, variance: float) -> bool:
+def identical_replicas(noise: Any, variance: Any) -> Any:
     """Return whether the noise variance is 0 to rounding."""
     return noise <= _IDENTICAL * variance
-
-
-def _spread(covariance: Array) -> Spread:
-    """Return mean squared deviations from covariances of shape (..., S, S)."""
-    size = covariance.shape[-1]
-    served, both = covariance[..., 0, 0], covariance[..., 0, 1:].mean(axis=-1)
-    others = covariance[..., 1:, 1:].mean(axis=(-2, -1))
-    within = np.zeros_like(served)
-    if size > 2:
-        within = (np.trace(covariance[..., 1:, 1:], axis1=-2, axis2=-1) - (size - 1) * others) / (size - 2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.where(served > 0, both / served - 1, 0.0)
-    return Spread(served, others + served - 2 * both, within, slope, size)
 
 
 def _served_and_slope(table: ReplicaTable) -> tuple[Array, float]:
@@ -412,12 +403,12 @@ def check_replicas(kind: ReplicaKind, pool: Evidence, table: ReplicaTable | None
         return
     if table is not None and any(0 < share <= _RARE for share in _extreme_shares(table)):
         return
-    gaps = _gaps(covariance)
-    same = [identical_replicas(gap, float(variance[0])) for gap in gaps.values()]
-    if all(same):
+    same = identical_replicas(_gaps(covariance), variance[0])
+    if same.all():
         return
-    if any(same):
-        first, second = (names[i] for i in list(gaps)[same.index(True)])
+    repeated = np.argwhere(np.tril(same, -1))
+    if len(repeated):
+        second, first = (names[i] for i in repeated[0])
         raise UncurseError(f"{second} repeats the scores of {first}; pass the scores of another model, or leave it out")
     ratios = np.sqrt(variance / variance[0])
     worst = int(np.argmax(np.maximum(ratios, 1 / np.maximum(ratios, 1e-300))))
@@ -454,10 +445,8 @@ def _check_kind(kind: ReplicaKind, covariance: Array) -> None:
     """Warn if replicas by seed look like bootstraps, or bootstraps like replicas by seed."""
     # Leave out what follows the mean score: a difference in slope is one number, and says little of the rows.
     mean = covariance.mean(axis=0)
-    gaps = _gaps(covariance - np.outer(mean, mean) / mean.mean())
-    from_served = np.mean([gap for (i, _), gap in gaps.items() if i == 0])
-    between = np.mean([gap for (i, _), gap in gaps.items() if i > 0])
-    in_all = np.mean([gap for (i, _), gap in _gaps(covariance).items() if i > 0])
+    gaps, among = _gaps(covariance - np.outer(mean, mean) / mean.mean()), np.triu_indices(len(mean) - 1, 1)
+    from_served, between, in_all = gaps[0, 1:].mean(), gaps[1:, 1:][among].mean(), _gaps(covariance)[1:, 1:][among].mean()
     ratio, draw = float(between / from_served), _DRAW * max(1 - float(between / in_all), 0.0) ** 0.5
     text = f"the other columns differ from each other {ratio:.2f} times as much as from the served one (mean square)"
     if kind.name == "seeds" and ratio > _OF_BOOTSTRAPS * math.exp(draw):
@@ -472,13 +461,10 @@ def _check_kind(kind: ReplicaKind, covariance: Array) -> None:
         )
 
 
-def _gaps(covariance: Array) -> dict[tuple[int, int], float]:
+def _gaps(covariance: Array) -> Array:
     """Return the variance of the difference of each pair of columns."""
-    return {
-        (i, j): float(covariance[i, i] + covariance[j, j] - 2 * covariance[i, j])
-        for j in range(len(covariance))
-        for i in range(j)
-    }
+    variance = np.diagonal(covariance)
+    return np.asarray(variance[:, None] + variance - 2 * covariance)
 
 
 def _extreme_shares(table: ReplicaTable) -> tuple[float, float]:
