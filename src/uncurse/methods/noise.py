@@ -319,7 +319,7 @@ def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:
     return lead if (abs(lead) if size == 2 else lead) > enough else 0.0
 
 
-def identical_replicas(noise: Any, variance: Any) -> Any:
+def identical_replicas(noise: float, variance: float) -> bool:
     """Return whether the noise variance is 0 to rounding."""
     return noise <= _IDENTICAL * variance
 
@@ -403,7 +403,7 @@ def check_replicas(kind: ReplicaKind, pool: Evidence, table: ReplicaTable | None
         return
     if table is not None and any(0 < share <= _RARE for share in _extreme_shares(table)):
         return
-    same = identical_replicas(_gaps(covariance), variance[0])
+    same = _gaps(covariance) <= _IDENTICAL * variance[0]
     if same.all():
         return
     repeated = np.argwhere(np.tril(same, -1))
@@ -446,8 +446,8 @@ def _check_kind(kind: ReplicaKind, covariance: Array) -> None:
     # Leave out what follows the mean score: a difference in slope is one number, and says little of the rows.
     mean = covariance.mean(axis=0)
     gaps, among = _gaps(covariance - np.outer(mean, mean) / mean.mean()), np.triu_indices(len(mean) - 1, 1)
-    from_served, between, in_all = gaps[0, 1:].mean(), gaps[1:, 1:][among].mean(), _gaps(covariance)[1:, 1:][among].mean()
-    ratio, draw = float(between / from_served), _DRAW * max(1 - float(between / in_all), 0.0) ** 0.5
+    between, in_all = (each[1:, 1:][among].mean() for each in (gaps, _gaps(covariance)))
+    ratio, draw = float(between / gaps[0, 1:].mean()), _DRAW * max(1 - float(between / in_all), 0.0) ** 0.5
     text = f"the other columns differ from each other {ratio:.2f} times as much as from the served one (mean square)"
     if kind.name == "seeds" and ratio > _OF_BOOTSTRAPS * math.exp(draw):
         warn_user(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -173,6 +173,13 @@ class FitRecord(documents.PlainData):
     refreshes: tuple[RefreshRecord, ...] = ()  # since the fit, the latest last
     command: str = ""  # that wrote the map
     version: str = __version__  # of this package
+
+    @classmethod
+    def of(cls, method: str, pool: Evidence, labeled: Evidence | None, **more: Any) -> FitRecord:
+        """Return the record of a fit to evidence, with the options that the evidence holds."""
+        spec, rows = pool.spec, None if labeled is None else DataRecord.of(labeled)
+        options = {name: getattr(spec, name) for name in ("scale", "link", "negative_sampling_rate", "segment")}
+        return cls(method, DataRecord.of(pool), rows, **options, **more)
 
     @property
     def label_sources(self) -> tuple[str, ...]:

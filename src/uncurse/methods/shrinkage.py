@@ -42,8 +42,6 @@ class Shrinkage:
         """Return λ of some rows; `variance` is a known V, `table` shows how its error depends on the rows."""
         if not moments.weight > 0:
             raise UncurseError(f"there are no rows{where}; pass at least two")
-        if variance is None:
-            kind.check_columns(len(moments.mean))
         mean, covariance = kind.columns(moments)
         center, spread = float(mean[0]), float(covariance[0, 0])
         if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
