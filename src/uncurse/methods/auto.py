@@ -16,7 +16,7 @@ from ..links import logistic
 from ..maps import Affine, Segmented
 from ..threads import one_blas_thread
 from ..validation import check_numbers, warn_user
-from .fitted import Solution, check_labels_from, on_scores
+from .fitted import ReplicaMethod, Solution, check_labels_from, on_scores
 from .label_free import (
     Average,
     LabelFree,
@@ -30,7 +30,7 @@ from .label_free import (
 from .noise import check_log_odds, check_replicas, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
-from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
+from .replica_calibration import ReplicaCalibration, calibrate_replicas
 from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
 from .truth import TruthModel
