@@ -20,6 +20,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from .errors import UncurseError
 
 #: The version that is written, and the only one that is read.
@@ -154,6 +156,8 @@ def plain(value: Any) -> Any:
         return {name: plain(part) for name, part in value.items()}
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     return plain(vars(value)) if is_dataclass(value) else value
 
 

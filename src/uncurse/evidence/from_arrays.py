@@ -35,14 +35,11 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
     """Return evidence without rows, for `add_rows`."""
     counted = histograms and spec.scale != "value"
     served, replicas = Histogram() if counted else None, Histogram() if counted and len(spec.scores) > 1 else None
-    teacher = None if spec.teacher is None else empty_evidence(spec_of_teacher(spec), histograms)
+    teacher = None
+    if spec.teacher is not None:  # evidence of two columns, the served score and that of the teacher
+        columns = replace(spec, scores=(spec.scores[0], spec.teacher), teacher=None, segment=None)
+        teacher = empty_evidence(columns, histograms)
     return Evidence(spec, Moments(spec.link), served, replicas, teacher=teacher)
-
-
-def spec_of_teacher(spec: LogSpec) -> LogSpec:
-    """Return the description of two columns, the served score and that of the teacher."""
-    assert spec.teacher is not None
-    return replace(spec, scores=(spec.scores[0], spec.teacher), teacher=None, segment=None)
 
 
 def add_rows(
