@@ -225,23 +225,24 @@ class PlainData:
             raise UncurseError(f"this is not a complete {cls._kind} document ({error}); write it again") from None
 
 
-class Document(PlainData):
-    """Base of objects that are a JSON file of their own."""
+class Saved:
+    """Base of objects that can be written to a JSON file of their own."""
 
-    _wanted: ClassVar[str]  # what to pass instead of another document
+    _kind: ClassVar[str] = ""
 
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
-        return super()._from_dict({part.name: content[part.name] for part in fields(cls)})  # type: ignore[arg-type]
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        raise NotImplementedError
 
     def to_json(self) -> str:
-        """Return the content of a file that `load` reads.
+        """Return the JSON document that `save` writes.
 
         Returns
         -------
         str
         """
-        return dumps(self._kind, self.to_dict())
+        content = self.to_dict()
+        return dumps(content.pop("kind", self._kind), content)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, atomically.
@@ -252,6 +253,16 @@ class Document(PlainData):
             Target.
         """
         write(path, self.to_json() + "\n")
+
+
+class Document(PlainData, Saved):
+    """Base of objects that are read from a JSON file of their own."""
+
+    _wanted: ClassVar[str]  # what to pass instead of another document
+
+    @classmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+        return super()._from_dict({part.name: content[part.name] for part in fields(cls)})  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
 from dataclasses import asdict, fields
 from typing import Any, ClassVar
@@ -23,7 +22,7 @@ _REPR = reprlib.Repr()  # shortens long tuples and mappings
 _REPR.maxother = 200
 
 
-class ScoreMap:
+class ScoreMap(documents.Saved):
     """Base class of the maps `Affine`, `Curve`, `Steps` and `Segmented`.
 
     A map takes scores on its `scale` and returns predictions. It converts a score to the score l of its `link`,
@@ -142,27 +141,6 @@ class ScoreMap:
 
     def _fields(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-    def to_json(self) -> str:
-        """Return the map as a JSON document.
-
-        Returns
-        -------
-        str
-            The document.
-        """
-        content = self.to_dict()
-        return documents.dumps(content.pop("kind"), content)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a JSON file, atomically; `uncurse.load` reads it.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Target.
-        """
-        documents.write(path, self.to_json() + "\n")
 
 
 def to_prediction(link_scores: Float, link: str, scale: str) -> Float:
