@@ -256,10 +256,8 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
 
 def best_of_each(score: Float, request: NDArray[Any], k: int) -> NDArray[np.bool_]:
     """Tell which rows are among the best `k` of their request; of equal scores the first."""
-    order = np.lexsort((-score, request))  # stable: by request, then best first
-    ordered = request[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    rank = np.arange(len(score)) - np.repeat(first, np.diff(first, append=len(score)))
-    chosen = np.zeros(len(score), bool)
-    chosen[order[rank < k]] = True
-    return chosen
+    import polars as pl
+
+    rows = pl.DataFrame({"score": score, "request": request})
+    is_best = pl.col("score").rank("ordinal", descending=True).over("request") <= k
+    return rows.select(is_best).to_series().to_numpy()
