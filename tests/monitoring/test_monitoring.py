@@ -22,10 +22,10 @@ from uncurse import (
 from uncurse.evidence import LogSpec, TopK, from_arrays
 from uncurse.methods import DataRecord, FitRecord, Fitted
 from uncurse.monitoring import judge
-from uncurse.monitoring.drift import LambdaChange, ScoreChange
 from uncurse.monitoring.prometheus import prometheus_text
 from uncurse.monitoring.sequential import LabelSums, intervals, likely_start, log_e_values, series_of, total
 from uncurse.monitoring.state import Day, map_digest
+from uncurse.monitoring.verdict import LambdaChange, ScoreChange
 
 IDENTITY = Affine(1.0, 0.0)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import documents
 from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
@@ -122,7 +123,8 @@ def evaluate(
     plain = []
     for i, method in enumerate(methods):
         compared = {} if found is None else {name: value[i] for name, value in vars(found).items()}
-        plain.append({**_plain(method), **compared, "expected": promises(method, by_request=selection is not None)})
+        expected = promises(method, by_request=selection is not None)
+        plain.append({**documents.plain(method), **compared, "expected": expected})
     by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
     document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
     emit(format, _text(methods, evidence, value, selection, segments), "evaluations", document)
@@ -142,10 +144,6 @@ def _collect_values(log: Sequence[str], evidence: Evidence, column: str, missing
     if spec.top_k is not None:  # a second pass may keep other rows of equal scores
         raise UncurseError("--value and --request exclude each other; select the rows of each request first")
     return reading.collect_logs(log, replace(spec, weight=column), missing=missing)
-
-
-def _plain(method: Method) -> dict[str, Any]:
-    return {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(method).items()}
 
 
 def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[str, list[Evaluation]]:

@@ -233,7 +233,6 @@ def check_served(path: str, fitted: Fitted, score: str) -> None:
 def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[str, str | list[str]]:
     """Describe the rows that were read and the program, for a report, without options that were not used."""
     spec = evidence.spec
-    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
     facts: dict[str, Any] = {
         "Log": list(sources),
         "Rows": f"{evidence.rows:,}",
@@ -245,7 +244,11 @@ def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[s
         "Negative-sampling rate": None if spec.negative_sampling_rate is None else f"{spec.negative_sampling_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
         **more,
-        "Command": command_line(),
-        "Versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
     }
-    return {name: fact for name, fact in facts.items() if fact}
+    return {**{name: fact for name, fact in facts.items() if fact}, **program_facts()}
+
+
+def program_facts() -> dict[str, str]:
+    """Describe the program, for a report."""
+    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
+    return {"Command": command_line(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}

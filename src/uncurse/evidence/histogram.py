@@ -214,12 +214,39 @@ class Histogram(PlainData):
         return total / squares * total if squares > 0 else 0.0
 
     def table(self) -> ReplicaTable:
-        """Return the cells of two or more replicas as arrays."""
+        """Return the cells of two or more replicas as arrays.
+
+        Outliers of gap and contrast are replaced by their means: a few extreme scores of other replicas must neither
+        determine the noise nor move the denoised score of their rows.
+        """
         total = float(self.weight.sum())
         if not total > 0:
             raise UncurseError("this histogram holds no rows; update it with scores first")
-        means, width = self.column_sums / total, FINEST * 2.0**self._level
-        return _replica_table(_unpack(self._keys), width, self.weight, self.label, means, self.effective_rows)
+        means, width, weight = self.column_sums / total, FINEST * 2.0**self._level, self.weight
+        numbers = _unpack(self._keys)
+        served = _expand(_centers(numbers[0], weight) * width)
+        gap = _expand(_centers(numbers[1], weight, along=_beside_line(numbers[0], numbers[1], weight)) * width)
+        kept = _without_outliers(gap, weight)
+        levels = means - means[0]
+        if (kept != gap).any():  # the exact means contain the outliers
+            levels[1:] += float(weight @ kept) / total - levels[1:].mean()
+        spread, others = np.zeros(len(weight)), len(means) - 1
+        if others > 1:
+            contrast = _expand(_centers(numbers[2], weight) * 2 * width)
+            bounded = _without_outliers(contrast, weight)
+            if (bounded != contrast).any():
+                half = float(weight @ bounded) / total / 2
+                levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
+            if others == 2:
+                square = np.square(bounded - (levels[1] - levels[2]))
+            else:
+                # Without a row's own replicas, only the mean of this correction can be exact.
+                raw = np.square(bounded)
+                mean = max(float(weight @ raw) / total, 1e-300)
+                share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
+                square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
+            spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
+        return ReplicaTable(served, kept, spread, weight, self.label, levels, width, self.effective_rows)
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -527,40 +554,6 @@ class ReplicaTable:
             levels=slope * self.levels,
             width=slope * self.width,
         )
-
-
-def _replica_table(
-    numbers: list[Keys], width: float, weight: Array, label: Array | None, means: Array, effective_rows: float
-) -> ReplicaTable:
-    """Turn cell numbers and exact column means into a table.
-
-    Outliers of gap and contrast are replaced by their means: a few extreme scores of other replicas must neither
-    determine the noise nor move the denoised score of their rows.
-    """
-    served = _expand(_centers(numbers[0], weight) * width)
-    gap = _expand(_centers(numbers[1], weight, along=_beside_line(numbers[0], numbers[1], weight)) * width)
-    total = float(weight.sum())
-    kept = _without_outliers(gap, weight)
-    levels = means - means[0]
-    if (kept != gap).any():  # the exact means contain the outliers
-        levels[1:] += float(weight @ kept) / total - levels[1:].mean()
-    spread, others = np.zeros(len(weight)), len(means) - 1
-    if others > 1:
-        contrast = _expand(_centers(numbers[2], weight) * 2 * width)
-        bounded = _without_outliers(contrast, weight)
-        if (bounded != contrast).any():
-            half = float(weight @ bounded) / total / 2
-            levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
-        if others == 2:
-            square = np.square(bounded - (levels[1] - levels[2]))
-        else:
-            # Without a row's own replicas, only the mean of this correction can be exact.
-            raw = np.square(bounded)
-            mean = max(float(weight @ raw) / total, 1e-300)
-            share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
-            square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
-        spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
-    return ReplicaTable(served, kept, spread, weight, label, levels, width, effective_rows)
 
 
 def point_masses(weight: Array) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -25,7 +24,7 @@ _REPR = reprlib.Repr()  # shortens long tuples and mappings
 _REPR.maxother = 200
 
 
-class ScoreMap:
+class ScoreMap(documents.Saved):
     """Base class of the maps `Affine`, `Curve`, `Steps` and `Segmented`.
 
     A map takes scores on its `scale` and returns predictions. It converts a score to the score l of its `link`,
@@ -139,27 +138,6 @@ class ScoreMap:
         """
         values = {part.name: getattr(self, part.name) for part in fields(self)}  # type: ignore[arg-type]
         return {"kind": self.kind, **{name: value for name, value in values.items() if value is not None}}
-
-    def to_json(self) -> str:
-        """Return the map as a JSON document.
-
-        Returns
-        -------
-        str
-            The document.
-        """
-        content = self.to_dict()
-        return documents.dumps(content.pop("kind"), content)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a JSON file, atomically; `uncurse.load` reads it.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Target.
-        """
-        documents.write(path, self.to_json() + "\n")
 
 
 def to_prediction(link_scores: Float, link: str, scale: str) -> Array:

@@ -106,7 +106,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Fitted(Results):
+class Fitted(Results, documents.Saved):
     """A fitted map: the map, a record of how it was fitted, and the error that remains by selected share.
 
     Parameters
@@ -165,16 +165,6 @@ class Fitted(Results):
         if self.errors is not None:
             content["errors"] = documents.plain(self.errors)
         return content
-
-    def to_json(self) -> str:
-        """Return the JSON document that `save` writes.
-
-        Returns
-        -------
-        str
-        """
-        content = self.to_dict()
-        return documents.dumps(content.pop("kind"), content)
 
     def _repr_html_(self) -> str:
         rows = [("map", type(self.map).__name__)]

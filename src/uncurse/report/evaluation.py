@@ -18,7 +18,7 @@ from ..methods import FitRecord, Fitted, ScoreSummary
 from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
 from ..metrics.comparison import SURE
-from ..metrics.estimates import SelectionMetrics
+from ..metrics.measure import SelectionMetrics
 from ..text import probability
 from . import figures
 from .figures import LIGHT, OBSERVED, REFERENCE, Chart, Frame, bin_rows, metric_rows, style_of

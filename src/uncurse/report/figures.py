@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
     from ..metrics import Evaluation
-    from ..metrics.estimates import Bin
+    from ..metrics.measure import Bin
 
 Chart: TypeAlias = "matplotlib.figure.Figure"
 Rows = Sequence[Mapping[str, Any]]
