@@ -148,9 +148,9 @@ def fit_smooth(
     # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
     keys = np.cumsum(np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score)))
     if scatter is not None:
-        _, total, sums = _merged(score, weight, weight * scatter, keys)
+        _, total, sums = merge_cells(score, weight, weight * scatter, keys)
         scatter = sums / total
-    score, weight, label = _merged(score, weight, label, keys)
+    score, weight, label = merge_cells(score, weight, label, keys)
     heavy = point_masses(weight)  # floors, caps and default values
     if np.count_nonzero(~heavy) < len(_LEVELS):  # too few other scores for a curve
         heavy = np.zeros_like(heavy)
@@ -164,7 +164,7 @@ def fit_smooth(
         raise UncurseError(f"scores have a spread of {spread:g}; a curve needs scores of moderate size")
     inside = _inside(score, weight, heavy, positions)
     z = (score[inside] - center) / spread
-    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
+    z, w, y = merge_cells(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
     if not z[-1] - z[0] > _TIE:  # a few heavy rows may outweigh all others
         raise UncurseError(f"nearly all of the weight is at a score of {center:g}; a curve needs scores that differ")
     knots = distinct_knots(_LEVELS, z, w)
@@ -184,7 +184,7 @@ def fit_smooth(
     return curve if offset is not None else _limited(curve, score, weight, label, inside)
 
 
-def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
+def merge_cells(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
     """Merge neighboring cells with equal keys."""
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     if len(starts) == len(score):

@@ -415,22 +415,10 @@ def check_replicas(kind: ReplicaKind, pool: Evidence, table: ReplicaTable | None
     varies = f"the scores of {names[worst]} vary {ratios[worst]:.2g} times as much as those of {names[0]}"
     if not 1 / _COMPARABLE <= ratios[worst] <= _COMPARABLE:
         raise UncurseError(f"{varies}, so they are no replicas; pass scores on one scale, without outliers")
-    _check_relations(covariance / np.sqrt(np.outer(variance, variance)), pool.moments.effective_rows, names)
-    if kind.name == "seeds" and not 1 / _ALIKE <= ratios[worst] <= _ALIKE:
-        warn_user(
-            f"{varies}, so models differ by more than the seed, and predictions can be off by 5% to 20%: train them "
-            "alike, and long enough"
-        )
-    if len(names) > 2:
-        _check_kind(kind, covariance)
-
-
-def _check_relations(correlation: Array, rows: float, names: tuple[str, ...]) -> None:
-    """Raise UncurseError if a column is hardly related to the others, as after a shuffle."""
-    others = len(names) - 1
-    related = (correlation.sum(axis=0) - 1) / others
+    # A column that is hardly related to the others, as after a shuffle.
+    correlation, others = covariance / np.sqrt(np.outer(variance, variance)), len(names) - 1
+    related, least = (correlation.sum(axis=0) - 1) / others, _RELATED / math.sqrt(pool.moments.effective_rows)
     odd = int(np.argmin(related)) if others > 1 else 1
-    least = _RELATED / math.sqrt(rows)
     if others > 1:
         among = np.delete(np.delete(correlation, odd, 0), odd, 1)
         least = max(least, _LESS_RELATED * (among.sum() - others) / (others * (others - 1)))
@@ -439,6 +427,13 @@ def _check_relations(correlation: Array, rows: float, names: tuple[str, ...]) ->
             f"the scores of {names[odd]} are hardly related to the others (correlation {related[odd]:.2f}); pass "
             "scores of the same rows, in the same order, of models that were trained to the end"
         )
+    if kind.name == "seeds" and not 1 / _ALIKE <= ratios[worst] <= _ALIKE:
+        warn_user(
+            f"{varies}, so models differ by more than the seed, and predictions can be off by 5% to 20%: train them "
+            "alike, and long enough"
+        )
+    if len(names) > 2:
+        _check_kind(kind, covariance)
 
 
 def _check_kind(kind: ReplicaKind, covariance: Array) -> None:

@@ -352,34 +352,29 @@ def _warn_of_odds(level: float, spec: LogSpec) -> None:
 
 
 def _not_denoised(pool: TruthModel, labeled: TruthModel) -> str:
-    """Return why the replicas do not tell noise from the truth; empty if they do."""
-    flat_pool = _is_flat(pool)
-    if not flat_pool and not _is_flat(labeled):
-        return ""
-    return (
-        f"on the {'pool' if flat_pool else 'labeled rows'} the replicas differ from each other about as much as the "
-        f"scores vary{'' if flat_pool else ', as is usual for winners'}, so they do not tell noise from the truth, and "
-        "the map relies on the labels by score alone"
-    )
+    """Return why the replicas do not tell noise from the truth; empty if they do.
+
+    If they do not, the denoised scores hardly vary, compared with the served ones. Outliers do not count.
+    """
+    for model, name in ((pool, "the pool"), (labeled, "the labeled rows")):
+        weight = model.table.weight
+        served = np.cov(clip_outliers(model.table.served, weight), aweights=weight, ddof=0)
+        if model.served_noise < served / 2 or served <= 0:  # most is no noise: no need to estimate a distribution
+            continue
+        denoised, _ = model.posterior_logit(model.latent)
+        if np.cov(clip_outliers(denoised, weight), aweights=weight, ddof=0) < _LEAST_SPREAD**2 * served:
+            return (
+                f"on {name} the replicas differ from each other about as much as the scores vary"
+                f"{'' if model is pool else ', as is usual for winners'}, so they do not tell noise from the truth, "
+                "and the map relies on the labels by score alone"
+            )
+    return ""
 
 
 def _denoised_as_pool(labeled: TruthModel, pool: TruthModel) -> Array:
     """Denoise rows that the served score selected: given all replicas, their truth is distributed as on the pool."""
     summary = pool.kind.summarize(labeled.table, pool.summary.level)
     return labeled.posterior_logit(pool.latent, summary)[0]
-
-
-def _is_flat(model: TruthModel) -> bool:
-    """Return whether the denoised scores hardly vary, compared with the served ones. Outliers do not count."""
-    weight = model.table.weight
-
-    def spread(scores: Array) -> float:
-        return float(np.sqrt(np.cov(clip_outliers(scores, weight), aweights=weight, ddof=0)))
-
-    served = spread(model.table.served)
-    if model.served_noise < served**2 / 2 or served <= 0:  # most of it is no noise: no need to estimate a distribution
-        return False
-    return spread(model.posterior_logit(model.latent)[0]) < _LEAST_SPREAD * served
 
 
 def _segment_models(evidence: Evidence, whole: TruthModel, fit: ReplicaCalibration, level: int) -> _Segments:
