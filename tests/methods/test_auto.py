@@ -442,3 +442,41 @@ def test_outliers_are_judged_by_their_share_of_predictions_on_the_top_percent():
     assert re.match(r"outliers make up [2-9]\.\d% of the predictions on the top 1%", chosen.reason_)
     pool[1] = POOL[1]
     assert "outliers" not in fit(pool, labeled).reason_
+
+
+@pytest.mark.parametrize(("noise", "method", "least", "most"), [(0.25, "nothing", 0.0, 0.0), (0.55, "", 0.4, 0.9)])
+def test_bootstraps_that_fall_behind_the_served_score_move_it_less(noise, method, least, most):
+    """Such models, trees above all, under-fit by an amount that replicas do not show."""
+    rng = np.random.default_rng(0)
+    served = rng.normal(-2, 0.8, 30_000)
+    shown, changes = noise * rng.normal(size=(30_000, 2)), []
+    for behind in (0.0, 0.15):
+        pool = np.column_stack([served, (1 - behind) * served[:, None] + shown])
+        auto = fit(pool, replicas="bootstrap")
+        top = top_share(served, 0.05)
+        changes.append(float(np.log(expit(served[top]).mean() / auto.predict_proba(served[top]).mean())))
+    assert least * changes[0] <= changes[1] <= most * changes[0]
+    assert "which replicas do not show" in auto.reason_
+    low, high = auto.interval(0.05)
+    assert low < 0 < high
+    if method:
+        assert auto.method_ == method
+
+
+def test_without_labels_trees_are_not_made_worse():
+    """LightGBM that is stopped in time needs no correction; one that over-fits needs most of it."""
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(40_000, 10))
+    true = -2 + X @ rng.normal(0, 0.25, 10) + 0.4 * X[:, 0] * X[:, 1]
+    y, train = rng.random(40_000) < expit(true), np.arange(12_000)
+    for trees, leaves, most in ((60, 8, 0.1), (200, 31, 0.2)):
+
+        def scores(rows, trees=trees, leaves=leaves):
+            model = lightgbm.LGBMClassifier(n_estimators=trees, num_leaves=leaves, n_jobs=1, verbose=-1)
+            return model.fit(X[rows], y[rows]).booster_.predict(X[12_000:], raw_score=True)
+
+        pool = np.column_stack([scores(train), *(scores(rng.choice(train, 12_000)) for _ in range(2))])
+        predict = fit(pool, replicas="bootstrap").predict_proba
+        served = error_on_top(expit, true[12_000:], pool[:, 0], 0.05)
+        assert abs(error_on_top(predict, true[12_000:], pool[:, 0], 0.05)) < max(most, 0.5 * abs(served))

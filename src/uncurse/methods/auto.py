@@ -54,9 +54,9 @@ class Auto(ReplicaMethod):
 
     Use it if you have scores of a model and its replicas. With an estimator and its training data, use
     `UncursedClassifierCV`. Without labels the method is VAD with curvature, its monotone shape if replicas show that
-    one λ is not enough, or their average. With labels it is the average of that map and `ReplicaCalibrator`, weighted
-    by the probability that the label-free map is right, given the labels. If the noise of the replicas is negligible,
-    scores are not changed.
+    one λ is not enough, or their average. Bootstraps of trees then move scores less, because trees under-fit too. With
+    labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the label-free map is
+    right, given the labels. If the noise of the replicas is negligible, scores are not changed.
 
     Parameters
     ----------
