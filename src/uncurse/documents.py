@@ -30,11 +30,7 @@ _ENDS = 1 << 16  # bytes at either end of a file that identify it
 
 
 def dumps(kind: str, content: Mapping[str, Any]) -> str:
-    """Write a JSON document of plain data with finite numbers.
-
-    >>> dumps("affine", {"slope": 1.0})
-    '{"kind": "affine", "schema_version": 2, "slope": 1.0}'
-    """
+    """Write a JSON document of plain data with finite numbers."""
     try:
         return json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION, **content}, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -45,11 +45,7 @@ def probability(value: float | None) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[str]:
-    """Return the lines of a table with `left` columns aligned to the left, the others to the right.
-
-    >>> aligned([("top", "error"), ("2%", "1%")])
-    ['top  error', '2%      1%']
-    """
+    """Return the lines of a table with `left` columns aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:

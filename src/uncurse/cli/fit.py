@@ -103,8 +103,7 @@ def fit(
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
     of_labels = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
-    of_labels["--teacher"] = teacher
-    _check_options(method, labeled, of_labels)
+    _check_options(method, labeled, {**of_labels, "--teacher": teacher})
     if half_life is not None and not 0 < half_life < math.inf:
         raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
@@ -114,8 +113,7 @@ def fit(
     requests = None
     if request is not None:
         unused = {"--method": None if method == "auto" else method, "--segment": segment, "--weight": weight}
-        unused |= {"--teacher": teacher}
-        for option, name in unused.items():
+        for option, name in {**unused, "--teacher": teacher}.items():
             if name is not None:
                 raise UncurseError(f"{option} {name} is not for --request; leave it out")
         scores_of_rows, evidence, requests = _read_requests(pool, given | of_rows, request, top_k or 1, value)

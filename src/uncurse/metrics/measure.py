@@ -103,11 +103,7 @@ class SelectionMetrics:
 
 
 def amount(value: float) -> str:
-    """Return a sum as text: an integer from 100,000 on, else with six digits.
-
-    >>> amount(1234567.8), amount(12.5)
-    ('1,234,568', '12.5')
-    """
+    """Return a sum as text: an integer from 100,000 on, else with six digits."""
     return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
 
 

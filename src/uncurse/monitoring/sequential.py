@@ -216,11 +216,7 @@ def e_value(log_e: float) -> float:
 
 
 def e_value_text(value: float) -> str:
-    """Return an e-value as text; larger ones than a million say nothing more.
-
-    >>> e_value_text(12.345), e_value_text(1e77)
-    ('12.3', '> 1,000,000')
-    """
+    """Return an e-value as text; larger ones than a million say nothing more."""
     return "> 1,000,000" if value > 1e6 else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
