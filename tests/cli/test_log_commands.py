@@ -145,19 +145,8 @@ def test_the_best_of_each_request(run, k):
 def test_weights_and_sampled_negatives(run):
     log = make()
     log.write_parquet("log.parquet")
-    options = [
-        "--scores",
-        "s1",
-        "--label",
-        "click",
-        "--weight",
-        "w",
-        "--negative-sampling-rate",
-        "0.2",
-        "--top",
-        "0.1",
-    ]
-    said = records(run("evaluate", "log.parquet", *options))
+    options = "--scores s1 --label click --weight w --negative-sampling-rate 0.2 --top 0.1"
+    said = records(run("evaluate", "log.parquet", *options.split()))
     p = logistic(log["s1"].to_numpy() + np.log(0.2))
     expected = evaluate(log["click"].to_numpy(), p, [0.1], sample_weight=log["w"].to_numpy()).rows[0]
     assert float(said[0]["calibration_error"]) == pytest.approx(float(expected.calibration_error), abs=1e-9)

@@ -179,24 +179,13 @@ def test_kills_at_random_times_leave_nothing_partial_and_lose_nothing(tmp_path):
             break
         log = pl.DataFrame({name: rng.normal(-1.0, 1.0, 100) for name in ("s0", "s1")})
         log.with_columns(click=pl.Series(rng.integers(0, 2, 100))).write_parquet(tmp_path / "log.parquet")
-        columns = ["--scores", "s0,s1", "--scale", "logit"]
         words = {
-            "collect": ["collect", "log.parquet", *columns, "--into", "week.json"],
-            "fit": ["fit", "log.parquet", *columns, "--replicas", "seeds", "--method", "vad", "-o", "new.json"],
-            "apply": ["apply", "map.json", "log.parquet", "--scores", "s0", "-o", "out.parquet"],
-            "monitor": [
-                "monitor",
-                "map.json",
-                "log.parquet",
-                "--scores",
-                "s0",
-                "--label",
-                "click",
-                "--state",
-                "S.json",
-            ],
+            "collect": "log.parquet --scores s0,s1 --scale logit --into week.json",
+            "fit": "log.parquet --scores s0,s1 --scale logit --replicas seeds --method vad -o new.json",
+            "apply": "map.json log.parquet --scores s0 -o out.parquet",
+            "monitor": "map.json log.parquet --scores s0 --label click --state S.json",
         }[name := draw.choice(["collect", "fit", "apply", "monitor"])]
-        process = processes.start(words, tmp_path)
+        process = processes.start([name, *words.split()], tmp_path)
         process.join(draw.random() * usual if i % 4 else None)  # every fourth one ends by itself
         process.kill()
         process.join()

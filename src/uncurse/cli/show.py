@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -41,7 +42,7 @@ def show(
 
         kind = family(file)
         module = load_family(kind)
-        stamp = module.stamp(module.read(file))
+        stamp = module.stamp(module.read(Path(file)))
         text = f"{file} ({kind}): " + (f"holds {stamp}" if stamp else "no map was folded into it by uncurse fold")
         emit(format, text, "folded", {"family": kind, "holds": stamp})
         return
