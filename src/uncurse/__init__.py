@@ -1,11 +1,15 @@
 """Predictions that stay true after you pick the winners."""
 
+from __future__ import annotations
+
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
 
+TYPE_CHECKING = False  # without an import of typing, which takes longer than this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from .calibration import calibrate
     from .displays import SelectedReliabilityDisplay, SelectionErrorDisplay
     from .errors import UncurseError
