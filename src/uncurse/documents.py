@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -111,8 +111,24 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 @contextmanager
 def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
     """Create a hidden folder in `parent` for files that will be renamed into place, and remove it at the end."""
-    with tempfile.TemporaryDirectory(prefix=".uncurse-", dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    folder = Path(parent, f".uncurse-{os.urandom(6).hex()}")
+    _temporary.add(folder)  # first, so that an interrupt at any time leaves nothing
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _temporary.discard(folder)
+
+
+_temporary: set[Path] = set()
+
+
+@atexit.register
+def _remove_temporary() -> None:
+    """Remove the folders whose removal was interrupted."""
+    for folder in _temporary:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
