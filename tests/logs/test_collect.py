@@ -1,12 +1,14 @@
 """A log gives the same evidence on every engine, and what cannot be collected is refused by its column and row."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import duckdb
 import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.special import expit
 
@@ -372,3 +374,11 @@ def test_rows_without_a_label_are_left_out_and_counted():
 def test_times_that_are_missing_or_ambiguous_are_refused(times, before, message):
     with pytest.raises(UncurseError, match=message):
         collect_settled(settled_log(times), time="time", before=before)
+
+
+def test_a_type_that_polars_does_not_have_is_an_error_only_where_it_is_read(capfd):
+    wide = pa.array([Decimal("1.25")] * 3, pa.decimal256(60, 2))
+    table = pa.table({"s": [1.0, 2.0, 3.0], "wide": wide})
+    assert collect(table, "s").rows == 3
+    with pytest.raises(UncurseError, match="the frame: "):
+        collect(table, "wide")
