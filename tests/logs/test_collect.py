@@ -318,6 +318,11 @@ def test_what_is_refused_is_named(source, options, message):
 def test_logits_that_look_like_probabilities_are_warned_of():
     with pytest.warns(UserWarning, match="every value of p1 lies in"):
         collect(LOG, ["p1", "p2"])
+    percent = LOG.with_columns(p1=100 * pl.col("p1"))
+    with pytest.warns(UserWarning, match="if these are percentages, divide them by 100"):
+        collect(percent, "p1")
+    with pytest.raises(UncurseError, match="are these percentages"):
+        collect(percent, "p1", scale="probability")
     collect(pl.concat([LOG, LOG.with_columns(site=pl.lit("b"), s1=pl.col("p1").cast(pl.Float32))]), "s1")
 
 
