@@ -21,6 +21,7 @@ from types import NoneType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from .errors import UncurseError
+from .version import __version__
 
 #: The version that is written, and the only one that is read.
 SCHEMA_VERSION = 2
@@ -50,7 +51,8 @@ def loads(text: str, *, source: str = "document") -> dict[str, Any]:
     version = content.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UncurseError(
-            f"{source} has schema_version {version!r} and this release reads {SCHEMA_VERSION}; upgrade or fit again"
+            f"{source} has schema_version {version!r}, and uncurse {__version__} reads {SCHEMA_VERSION}; upgrade, or "
+            "fit again"
         )
     return content
 

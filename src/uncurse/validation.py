@@ -186,8 +186,8 @@ def warn_if_probabilities(logits: Float, name: str) -> None:
         warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, set the scale to probability")
     elif 30 < sample.max() <= 100:  # log odds are within 30
         warn_user(
-            f"every value of {name} lies in [0, 100]; if these are percentages, divide them by 100 and set the scale to "
-            "probability"
+            f"every value of {name} lies in [0, 100]; if these are percentages, divide them by 100, and set the scale "
+            "to probability"
         )
 
 
