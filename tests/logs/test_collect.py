@@ -1,12 +1,14 @@
 """A log gives the same evidence on every engine, and what cannot be collected is refused by its column and row."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import duckdb
 import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.special import expit
 
@@ -288,6 +290,11 @@ def test_what_is_refused_is_named(source, options, message):
 def test_logits_that_look_like_probabilities_are_warned_of():
     with pytest.warns(UserWarning, match="every value of p1 lies in"):
         collect(LOG, ["p1", "p2"])
+    percent = LOG.with_columns(p1=100 * pl.col("p1"))
+    with pytest.warns(UserWarning, match="if these are percentages, divide them by 100"):
+        collect(percent, "p1")
+    with pytest.raises(UncurseError, match="are these percentages"):
+        collect(percent, "p1", scale="probability")
     collect(pl.concat([LOG, LOG.with_columns(site=pl.lit("b"), s1=pl.col("p1").cast(pl.Float32))]), "s1")
 
 
@@ -344,3 +351,11 @@ def test_rows_without_a_label_are_left_out_and_counted():
 def test_times_that_are_missing_or_ambiguous_are_refused(times, before, message):
     with pytest.raises(UncurseError, match=message):
         collect_settled(settled_log(times), time="time", before=before)
+
+
+def test_a_type_that_polars_does_not_have_is_an_error_only_where_it_is_read(capfd):
+    wide = pa.array([Decimal("1.25")] * 3, pa.decimal256(60, 2))
+    table = pa.table({"s": [1.0, 2.0, 3.0], "wide": wide})
+    assert collect(table, "s").rows == 3
+    with pytest.raises(UncurseError, match="the frame: "):
+        collect(table, "wide")

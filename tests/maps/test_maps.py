@@ -192,7 +192,7 @@ def test_numpy_numbers_are_stored_as_plain_numbers():
         Steps(np.arange(2), np.arange(3.0), np.float32(0.0), np.int8(1)),
         Steps((0.0,), (2.0, 1.0), monotone=False),
     ):
-        assert from_dict(json.loads(score_map.to_json())) == score_map
+        assert from_dict(json.loads(json.dumps(score_map.to_dict()))) == score_map
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
@@ -202,6 +202,18 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 AFFINE = {"kind": "affine", "slope": 1.0, "intercept": 0.0}
+
+
+def test_a_map_of_a_later_version_is_refused_also_inside_another_map(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({**AFFINE, "schema_version": 3}))
+    with pytest.raises(UncurseError, match=rf"x\.json has schema_version 3, and uncurse {uncurse.__version__} reads 2"):
+        uncurse.load(path)
+    for name in ("schema_version", "checksum"):
+        maps = {"kind": "segmented", "schema_version": 2, "default": AFFINE, "maps": {"a": {**AFFINE, name: None}}}
+        path.write_text(json.dumps(maps))
+        with pytest.raises(UncurseError, match=f"x\\.json is not a complete affine map .*{name}"):
+            uncurse.load(path)
 
 
 @pytest.mark.parametrize(
@@ -286,5 +298,5 @@ def test_the_repr_of_many_numbers_is_short():
 
 def test_the_error_of_a_line_that_replaces_a_curve_is_part_of_it():
     line = Affine(0.8, -0.3, max_error=0.01)
-    assert from_dict(json.loads(line.to_json())) == line
+    assert from_dict(line.to_dict()) == line
     assert "max_error" not in Affine(0.8, -0.3).to_dict()

@@ -147,6 +147,13 @@ def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
     assert counts.startswith(f"On all rows, {row.observed:,.0f} positives were observed in 30,000 rows. Predicted: ")
     assert f"as served {row.predicted:,.0f}, " in counts
     assert "`uncurse fold`" in page.next_step
+    assert "refresh" not in page.next_step
+
+
+def test_the_page_recommends_a_refresh_if_the_map_helps_and_an_error_remains(methods):
+    page = evaluation_page([with_errors(methods[0], 0.2), with_errors(methods[1], 0.1)])
+    assert "helps" in page.headline
+    assert "`uncurse refresh`" in page.next_step
 
 
 def test_segments_have_their_own_verdict_the_largest_first(methods):

@@ -327,6 +327,9 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
     serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
     if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
         serve = "put the map into the model with `uncurse fold`"
+    error = errors_in_words(methods[1].evaluation.rows, names)
+    if error.startswith("too") and "elsewhere" not in error:
+        serve = f"refresh the map with recent labels (`uncurse refresh`), because an error remains; then {serve}"
     return {
         "helps": f"{serve}, and check it on new labels with `uncurse monitor`",
         "unclear": "evaluate on more labeled rows",
