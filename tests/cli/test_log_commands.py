@@ -424,7 +424,7 @@ def test_evaluate_says_whether_maps_help_by_share_and_by_segment(run):
     lines = text.splitlines()
     assert lines[1].startswith("map.json helps. On the top 2% to 10%, predictions are off by ")
     assert "Probability of being the nearest: map.json " in lines[2]
-    (place,) = (i for i, line in enumerate(lines) if line.startswith("By segment, top 10% of all rows"))
+    (place,) = (i for i, line in enumerate(lines) if line.startswith("By segment: map.json "))
     segments = [line.split()[0] for line in lines[place + 2 :]]
     content = json.loads(run(*words, "--report", "r.html"))
     served, after, worse = content["methods"]
