@@ -53,7 +53,10 @@ def fit(
     ] = None,
     method: Annotated[
         Literal["auto", "vad", "labels"],
-        typer.Option(help="auto averages what the evidence supports; vad needs no labels; labels needs labels."),
+        typer.Option(
+            help="auto averages the other two, or chooses one. vad: from replicas alone. labels: from replicas "
+            "and labels (ReplicaCalibrator in Python)."
+        ),
     ] = "auto",
     calibrator: Annotated[
         Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
