@@ -164,7 +164,7 @@ def test_segments_have_their_own_verdict_the_largest_first(methods):
     (table,) = tables(page, "by-segment")
     verdicts = [(row[0], row[2].split("\n")[-1]) for row in table.rows]
     assert verdicts == [("<large>", "helps (>99%)"), ("small", "hurts (<1%)")]
-    assert section(page, "by-segment").title == "By segment: vad.json helps in <large> and hurts in small"
+    assert section(page, "by-segment").title == "By segment: vad.json helps in <large>; hurts in small"
     assert "--segment" in section(page, "by-segment").prose[0]
     (ax,) = page.figures()["segments"].axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["<large>", "small"]

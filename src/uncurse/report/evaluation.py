@@ -404,19 +404,20 @@ def segments_in_words(methods: Sequence[Method], segments: Mapping[str, Sequence
     for segment, evaluations in segments.items():
         found = compare(evaluations)
         verdicts["unclear" if found is None else _verdict(found.nearer[1])[0]].append(segment)
-    parts = [f"{'is ' * (word == 'unclear')}{word} in {_listed(names)}" for word, names in verdicts.items() if names]
+    parts = [f"{word} in {_listed(names)}" for word, names in verdicts.items() if names]
     advice = {
         "hurts": "Where it hurts, fit a map by segment (--segment), or keep the scores as served.",
         "unclear": "Where it is unclear, the segment has too few positives to tell: evaluate on more labeled rows.",
     }
-    text = f"By segment: {methods[1].name} {', '.join(parts[:-1]) + ' and ' * (len(parts) > 1)}{parts[-1]}"
+    text = f"By segment: {methods[1].name} {'; '.join(parts)}"
     return [text, *(advice[word] for word in advice if verdicts[word])]
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:
+    """Join names; of many, only the first ones."""
     shown = list(map(short, names if len(names) <= most else names[: most - 1]))
-    shown += [f"{len(names) - len(shown)} others"] if len(shown) < len(names) else []
-    return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), shown[-1]])
+    last = f"{len(names) - len(shown)} others" if len(shown) < len(names) else shown.pop()
+    return f"{', '.join(shown)} and {last}" if shown else last
 
 
 def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | None:
@@ -440,8 +441,9 @@ def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | N
         lines.append({"series": series, "name": name, "before": before, "after": after})
     if not lines:
         return None
-    change = " becomes ".join(f"{number(100 * lines[0][key][0])}%" for key in ("before", "after"))
-    title = f"The map: at the edge of the top {share(shares[0])}, {change}"
+    middle = len(shares) // 2
+    change = " becomes ".join(f"{number(100 * lines[0][key][middle])}%" for key in ("before", "after"))
+    title = f"The map: at the edge of the top {share(shares[middle])}, {change}"
     caption = (
         "Predictions after the map, by prediction as served; on the dashed diagonal, a prediction stays as it is. "
         f"Dotted lines: edges of the selected shares. Shaded: the top {share(shares[-1])}."
