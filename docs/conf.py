@@ -95,6 +95,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
 html_theme_options = {
+    "logo": {"text": "uncurse"},
     "navbar_align": "left",
     "navbar_end": ["version", "theme-switcher", "navbar-icon-links"],
     "icon_links": [

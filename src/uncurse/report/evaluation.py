@@ -21,7 +21,7 @@ from ..metrics.comparison import SURE
 from ..metrics.estimates import SelectionMetrics
 from ..text import probability
 from . import figures
-from .figures import LIGHT, OBSERVED, REFERENCE, Chart, Frame, bin_rows, metric_rows, style_of
+from .figures import LIGHT, REFERENCE, Chart, Frame, bin_rows, error_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, number, percent, share, short
 
@@ -237,7 +237,7 @@ def evaluation_page(
     sections = (
         _errors(methods, names, selection), _values(methods, value_name),
         _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
-        _binned_errors(methods), _scores(records, served),
+        _scores(records, served),
     )  # fmt: skip
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
     headline, emphasis, decision = answer(methods, names, value_name)
@@ -280,13 +280,12 @@ def _size(item: tuple[float, str]) -> float:
 
 def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
     first, found = methods[0].evaluation, compare([method.evaluation for method in methods])
-    rows = metric_rows("calibration_error", [(m.name, m.evaluation) for m in methods])
+    rows = error_rows([(m.name, m.evaluation) for m in methods])
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
     caption = (
         "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. At zero, "
         "predictions are right."
     )
-    draw = partial(figures.panels_figure, {"calibration error": drawn}, error=True)
     last = methods[min(1, len(methods) - 1)]
     columns, expected = [["rows", *names]], [["rows", *names]]
     for i, method in enumerate(methods):
@@ -301,7 +300,9 @@ def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | No
             expected.append([method.name, *("" if one is None else _promise_text(*one) for one in promised)])
     columns.append(["positives", *(f"{number(row.observed)} of {number(row.selected)}" for row in first.rows)])
     every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
-    blocks: list[Figure | Table] = [Figure("calibration-error", draw, caption)] if drawn else []
+    blocks: list[Figure | Table] = (
+        [Figure("calibration-error", partial(figures.error_figure, drawn), caption)] if drawn else []
+    )
     about = "Calibration error with its 95% interval"
     about += "; nearer: probability that the map is nearer to the truth" if len(methods) > 1 and found else ""
     blocks.append(_table(about, columns))
@@ -356,10 +357,10 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
     }[_verdict(found.nearer[1])[0]]
 
 
-def _dots_figure(rows: Sequence[Mapping[str, Any]], title: str, frame: Frame, *, error: bool = False) -> Chart:
+def _segment_figure(rows: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
     lines = len({row["name"] for row in rows})
     figure, (ax,) = figures.axes_of(frame, 40 + 34 * lines)
-    figures.draw_dots(ax, rows, title, error=error)
+    figures.draw_dots(ax, rows)
     figures.add_legend(ax)
     return figure
 
@@ -389,7 +390,7 @@ def _by_segment(
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
     blocks: list[Figure | Table] = []
     if drawn:
-        blocks.append(Figure("segments", partial(_dots_figure, drawn, "calibration error", error=True), caption))
+        blocks.append(Figure("segments", partial(_segment_figure, drawn), caption))
     about = "; in parentheses: probability that the map is nearer to the truth" if len(methods) > 1 else ""
     blocks.append(Table(f"Calibration by segment, {where}, the largest first{about}", header, body))
     title, *advice = segments_in_words(methods, segments)
@@ -490,6 +491,12 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
     largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
     rows = [bin_rows(i, m.name, m.evaluation.rows[largest].bins) for i, m in enumerate(methods)]
     kind = "equal size" if first.strategy == "quantile" else "equal width"
+    last = methods[min(1, len(methods) - 1)]
+    ece = last.evaluation.rows[largest].ece
+    prose = (
+        f"The average difference between prediction and observed rate over the bins (ECE) of {last.name} is "
+        f"{number(ece)}; perfect predictions would have {number(ece.floor or 0.0)} on this many rows."
+    )
     caption = (
         f"Observed rate against mean prediction in {first.n_bins} bins of {kind}, {names[largest]}, with the 95% "
         "interval of the observed rate. Predictions on the diagonal are right; below it they are too high."
@@ -498,7 +505,7 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
         Figure("reliability", partial(_reliability_figure, rows), caption),
         Table("bins", ["share", "method", "rows", *keys[1:]], body, folded=True),
     )
-    return Section("reliability", f"Reliability, {names[largest]}", (), blocks)
+    return Section("reliability", f"Reliability, {names[largest]}", (prose,), blocks)
 
 
 def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Frame) -> Chart:
@@ -512,28 +519,6 @@ def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Fram
         figures.set_ticks(axis, 5, figures.plain)
     figures.add_legend(ax)
     return figure
-
-
-def _binned_errors(methods: Sequence[Method]) -> Section:
-    panels = {}
-    for metric in ("ece", "mce"):
-        rows = metric_rows(metric, [(m.name, m.evaluation) for m in methods])
-        floors = [
-            {"series": OBSERVED, "name": "noise floor", "alpha": row.alpha,
-             "value": mean(getattr(m.evaluation.rows[place], metric).floor or 0.0 for m in methods)}
-            for place, row in enumerate(methods[0].evaluation.rows)
-        ]  # fmt: skip
-        panels[metric.upper()] = [*floors, *({**row, "low": max(row["low"], 0.0)} for row in rows)]
-    caption = (
-        "ECE is the average and MCE the largest difference between prediction and observed rate over the bins, with "
-        "their 95% intervals. Noise floor: the value that perfect predictions would have with this many rows (average "
-        "over methods)."
-    )
-    figure = Figure("ece-mce", partial(figures.panels_figure, panels), caption)
-    last = methods[min(1, len(methods) - 1)]
-    above = any(row.ece.floor is not None and row.ece.interval[0] > row.ece.floor for row in last.evaluation.rows)
-    title = f"Diagnostics: the ECE of {last.name} is {'above' if above else 'within'} its noise floor"
-    return Section("binned", title, (), (figure,), folded=not above)
 
 
 def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | None) -> Section | None:
