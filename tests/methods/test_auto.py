@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 from simulated import error_on_top
-from uncurse import VAD, Auto, ReplicaCalibrator, UncurseError, load
+from uncurse import VAD, Auto, ReplicaCalibrator, UncurseError, load, top_share
 from uncurse.evidence import from_arrays
 
 X = np.linspace(-4.0, 0.0, 21)

@@ -341,6 +341,13 @@ def test_scores_and_lambda_are_compared_with_the_fit():
     assert "λ changed" in noisy.reason
 
 
+def test_rows_of_a_day_before_the_newest_one_are_counted_with_a_warning():
+    state = monitor(IDENTITY, rows_of(0, rows=1_000), day="2026-11-05").state
+    with pytest.warns(UserWarning, match="day 2026-11-04 is before 2026-11-05"):
+        late = monitor(IDENTITY, rows_of(1, rows=1_000), state, day="2026-11-04")
+    assert [day for day, _ in late.state.ordered] == ["2026-11-04", "2026-11-05"]
+
+
 def test_scores_that_differ_from_the_earlier_days_are_watched():
     def calibrated(seed, rows=5_000, mean=-2.0):
         rng = np.random.default_rng(seed)
@@ -352,7 +359,7 @@ def test_scores_that_differ_from_the_earlier_days_are_watched():
         state = monitor(IDENTITY, calibrated(day), state, day=f"2026-11-0{day}").state
     moved = monitor(IDENTITY, calibrated(4, mean=-1.5), state, day="2026-11-04")
     assert moved.decision == "watch"
-    assert "differ from those of the earlier days (mean +0.5" in moved.reason
+    assert "differ from those of the earlier days: their mean moved by +0.5" in moved.reason
     assert moved.scores.mean == pytest.approx(0.5, abs=0.05)
     assert judge(moved.state) == moved
     few = monitor(IDENTITY, calibrated(4, rows=10, mean=-1.5), state, day="2026-11-04")

@@ -40,7 +40,9 @@ def fit(
     scale: options.Scale = None,
     labeled: Annotated[
         list[str] | None,
-        typer.Option(help="A log with labels and all replicas, or evidence of one; may be repeated."),
+        typer.Option(
+            help="A log of labeled rows with the scores of all replicas, or evidence of one; may be repeated."
+        ),
     ] = None,
     label: options.Label = None,
     trials: options.Trials = None,
@@ -53,7 +55,10 @@ def fit(
     ] = None,
     method: Annotated[
         Literal["auto", "vad", "labels"],
-        typer.Option(help="auto averages what the evidence supports; vad needs no labels; labels needs labels."),
+        typer.Option(
+            help="auto averages the other two, or chooses one. vad: from replicas alone. labels: from replicas "
+            "and labels (ReplicaCalibrator in Python)."
+        ),
     ] = "auto",
     calibrator: Annotated[
         Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
@@ -72,7 +77,10 @@ def fit(
     missing: options.Missing = None,
     half_life: Annotated[
         float | None,
-        typer.Option(metavar="FILES", help="Halve the weight of older files: files, oldest first, per halving."),
+        typer.Option(
+            metavar="FILES",
+            help="Name files from the oldest to the newest: a file so many files older counts half as much.",
+        ),
     ] = None,
     affine: Annotated[
         bool,

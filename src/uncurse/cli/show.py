@@ -30,7 +30,9 @@ def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A map file, or a model that may be folded.")],
     format: Format = "table",
 ) -> None:
-    """Show how a map was fitted and what it does, or which map was folded into a model.
+    """Show how a map was fitted and what it does.
+
+    Of a model, show which map was folded into it.
 
     \b
     Examples:
