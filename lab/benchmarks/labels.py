@@ -23,6 +23,7 @@ from sklearn.base import clone
 
 import uncurse
 from uncurse.links import logistic, logit
+from uncurse_lab.grid import MODELS as GRID_MODELS
 from uncurse_lab.grid import read_table
 from uncurse_lab.grid.experiment import make_features, make_model
 
@@ -53,7 +54,7 @@ def cell(split: int, data: Any, name: str, rows: int) -> dict[str, Any]:
         truth = y.astype(float)
     order = rng.permutation(len(y))[:rows]
     train, other, candidates, test = np.split(order, [int(end * len(order)) for end in _ENDS])
-    X = features[name == "logistic"]
+    X = features[name in ("logistic", "mlp")]
     state = int(rng.integers(2**31))
     template = make_model(name, X[train], y[train], state)  # bootstraps have its number of trees
 
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--model", action="append", choices=MODELS, metavar="MODEL")
+    parser.add_argument("--model", action="append", choices=tuple(GRID_MODELS), metavar="MODEL")
     given = parser.parse_args()
     worlds = {"6 products": 6, "72 products": 72} if not given.files else {"log": read_table(given.files)}
     ratios: dict[str, list[float]] = {}
@@ -133,7 +134,7 @@ def main() -> None:
                     }
                     peers = ["served"] if source == "none" else ["platt", "isotonic"]
                     ratio = rms["auto"] / min(rms[peer] for peer in peers)
-                    over = "over-fitted" if model == "lightgbm-overfitted" else "other models"
+                    over = {"lightgbm-tuned": "tuned", "lightgbm-overfitted": "over-fitted"}.get(model, "other models")
                     ratios.setdefault(f"no labels, {over}" if source == "none" else source, []).append(ratio)
                     text = "".join(f"{rms[name]:10.2f}" if name in rms else f"{'':10}" for name in columns[:4])
                     held = np.nanmean([part["holds"] for part in parts])

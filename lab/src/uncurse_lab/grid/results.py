@@ -91,7 +91,7 @@ _SAME = ("data", "rows", "positives", "seed")
 _ERRORS = (
     "model", "splits", *METHODS, "floor", "÷ isotonic", "÷ best", "bias ÷ isotonic", "held", "width", "time",
 )  # fmt: skip
-_LOSSES = ("model", "log loss: plain", *METHODS[1:], "Brier: plain", *METHODS[1:])
+_LOSSES = ("model", *(f"{loss}: {name}" for loss in ("log loss", "Brier") for name in METHODS))
 
 
 def _error_row(model: str, cells: list[dict[str, Any]]) -> list[str]:
