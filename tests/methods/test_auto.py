@@ -111,7 +111,7 @@ def test_labels_that_agree_keep_the_label_free_method():
     [
         (1.0, 0.3, "the odds of the labels are 2"),
         (1.6, 1.2, "replicas by seed do not show"),
-        (0.6, -0.8, "the model under-fits, or the replicas show too much noise"),
+        (0.6, -0.8, "the model also under-fits, or the replicas show too much noise"),
     ],
 )
 def test_labels_that_contradict_the_scores_choose_replica_calibration_and_name_the_cause(slope, level, cause):

@@ -413,4 +413,5 @@ def _cause(moves: Array, weight: Array, fit: ReplicaCalibration) -> str:
         return f"the odds of the labels {_change(level)} than those of that map"
     if rise < 0:
         return fit.labeled.kind.if_noise_is_hidden
-    return "the labels rise more steeply than that map: the model under-fits, or the replicas show too much noise"
+    why = "the model also under-fits, or the replicas show too much noise"
+    return f"the labels rise more steeply than that map: it corrects too much, because {why}"
