@@ -164,19 +164,32 @@ def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[Refres
     """Compare the labels with the predictions; return what has changed, and the update; None if nothing has."""
     last = record.refreshes[-1] if record.refreshes else None
     known = None if last is None else _uncertainty(last)
-    positives = float(rows.label.sum())
+    positives, total, reason = float(rows.label.sum()), float(rows.weight.sum()), ""
+    expected = float(rows.weight @ logistic(rows.z))
+    if positives <= 0:
+        reason = f"no label is positive, and the map predicts {expected:,.1f} positives: nothing changes"
+    elif total - positives <= 1e-9 * total:
+        reason = f"no label is negative, and the map predicts {total - expected:,.1f} negatives: nothing changes"
     found = RefreshRecord(
         number=1 if last is None else last.number + 1,
         rows=evidence.rows,
         positives=positives,
         sources=evidence.sources,
         supported="nothing",
-        reason=_one_class(rows),
+        reason=reason,
         changed=False,
         center=0.0,
     )
-    if found.reason:
-        return (found if last is None or known is None else _carried(found, last, known)), None
+    if reason:
+        if last is not None and known is not None:  # what was uncertain before still is
+            found = replace(
+                found,
+                center=known.center,
+                level_error=last.level_error,
+                slope_error=last.slope_error / (1 + last.slope),
+                uncertainty=_upper(known.covariance),
+            )
+        return found, None
     drift = fit_drift(rows.z, rows.weight, rows.label, known)
     found = replace(
         found,
@@ -213,17 +226,6 @@ def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[Refres
     return found, update
 
 
-def _one_class(rows: _Rows) -> str:
-    """Say that all labels are of one class; empty if they are not."""
-    positives, total = float(rows.label.sum()), float(rows.weight.sum())
-    expected = float(rows.weight @ logistic(rows.z))
-    if positives <= 0:
-        return f"no label is positive, and the map predicts {expected:,.1f} positives: nothing changes"
-    if total - positives <= 1e-9 * total:
-        return f"no label is negative, and the map predicts {total - expected:,.1f} negatives: nothing changes"
-    return ""
-
-
 def _uncertainty(last: RefreshRecord) -> Known | None:
     """Return what the last refresh left uncertain, in log odds of the map that it wrote."""
     if len(last.uncertainty) != 3:
@@ -231,17 +233,6 @@ def _uncertainty(last: RefreshRecord) -> Known | None:
     level, both, slope = last.uncertainty
     scale = np.array([1.0, 1 / (1 + last.slope)])
     return Known(last.center + last.level, np.array([[level, both], [both, slope]]) * np.outer(scale, scale))
-
-
-def _carried(found: RefreshRecord, last: RefreshRecord, known: Known) -> RefreshRecord:
-    """Return the record of a refresh that changes nothing: what was uncertain before still is."""
-    return replace(
-        found,
-        center=known.center,
-        level_error=last.level_error,
-        slope_error=last.slope_error / (1 + last.slope),
-        uncertainty=_upper(known.covariance),
-    )
 
 
 def _upper(covariance: Array) -> tuple[float, ...]:
