@@ -128,13 +128,8 @@ def cross_fit(
     tested = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
     different = len(np.unique(tested))
     labeled = [
-        Scored(
-            scores[0][:, : plan.count],
-            None if plan.weights is None else plan.weights[test],
-            labels[test],
-            teacher=None if teacher is None else scores[0][:, -1],
-        )
-        for (_, test), scores in zip(folds, by_fold, strict=True)
+        replace(scored[0], weights=None if plan.weights is None else plan.weights[test], labels=labels[test])
+        for (_, test), scored in zip(folds, by_fold, strict=True)
     ]
     served = None
     if folds and pool is None:
@@ -144,10 +139,7 @@ def cross_fit(
         sample = np.arange(0, count, max(1, count // _SERVED_ROWS)) if folds else None
         columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
         served = Scored(np.column_stack(columns), weights)
-        parts = [
-            Scored(scores[1][:, : plan.count], teacher=None if teacher is None else scores[1][:, -1])
-            for scores in by_fold
-        ] or [served]
+        parts = [part for _, part in by_fold] or [served]
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
@@ -177,11 +169,11 @@ def train(
     predict: Predict,
     n_jobs: int | None,
     teacher: Teacher | None = None,
-) -> tuple[Replicas, list[list[Array]]]:
+) -> tuple[Replicas, list[list[Scored]]]:
     """Train all models in one pool of processes.
 
-    Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool of `count` rows, of
-    its share of the pool; those of a teacher are in a last column. Models of folds are not kept.
+    Return those of all rows, and for each fold the scores of its test rows and, with a pool of `count` rows, of its
+    share of the pool. Models of folds are not kept.
 
     Several folds score each row of a small pool, so that differences between models average out. A large one is divided
     between folds, which saves time. Replicas are trained on all rows only if there are no folds.
@@ -203,12 +195,12 @@ def train(
             jobs.append((clone(model), taught, plan.y, rows, weights, score))
     done = run_jobs(jobs, n_jobs, plan.begin(len(jobs)))
     of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
-    by_fold = [
-        [np.column_stack(column) for column in zip(*done[i : i + width], strict=True)]
-        for i in range(of_all, len(done), width)
-    ]
+    by_fold = []
+    for i in range(of_all, len(done), width):  # the scores of a teacher come last
+        parts = [np.column_stack(columns) for columns in zip(*done[i : i + width], strict=True)]
+        by_fold.append([Scored(x[:, : plan.count], teacher=None if teacher is None else x[:, -1]) for x in parts])
     if plan.by_seeds and folds:
-        plan.check_seeds(*by_fold[0][0].T[:2])
+        plan.check_seeds(*by_fold[0][0].scores.T[:2])
     return plan.replicas(done[:of_all]), by_fold
 
 

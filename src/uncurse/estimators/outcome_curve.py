@@ -137,8 +137,8 @@ def fit_outcomes(done: CrossFit) -> Fitted:
     score, starts = np.unique(columns[0], return_index=True)
     total, shares = (np.add.reduceat(column, starts) for column in columns[1:])
     first, levels = isotonic_levels(shares / total, total)
-    both = np.column_stack([first, np.append(first[1:], len(score)) - 1]).ravel()  # ends of each step
-    estimate = OutcomeCurve(ends, curve, (score[both], np.repeat(levels, 2)), table)
+    steps = score, np.repeat(levels, np.diff(first, append=len(score)))
+    estimate = OutcomeCurve(ends, curve, steps, table)
     errors = error_table(estimate.share, estimate)
     record = FitRecord(
         "labels",

@@ -198,11 +198,8 @@ def load(path: str | os.PathLike[str]) -> Fitted:
 
 def fitted_of(source: Any) -> Fitted:
     """Return the fitted map of a path, a map, a `Fitted`, or a fitted method or estimator."""
-    if isinstance(source, Method):
+    if isinstance(source, Results):
         return source._result()
-    fitted = getattr(source, "fitted_", source)
-    if isinstance(fitted, Fitted):
-        return fitted
     if isinstance(source, ScoreMap):
         return Fitted(source)
     if isinstance(source, str | os.PathLike):

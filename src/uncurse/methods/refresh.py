@@ -163,7 +163,12 @@ class _Rows:
 def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[RefreshRecord, Affine | Curve | None]:
     """Compare the labels with the predictions; return what has changed, and the update; None if nothing has."""
     last = record.refreshes[-1] if record.refreshes else None
-    known = None if last is None else _uncertainty(last)
+    known = None
+    if last is not None and len(last.uncertainty) == 3:  # what it left uncertain, in log odds of the map that it wrote
+        level, both, slope = last.uncertainty
+        scale = np.array([1.0, 1 / (1 + last.slope)])
+        covariance = np.array([[level, both], [both, slope]]) * np.outer(scale, scale)
+        known = Known(last.center + last.level, covariance)
     positives, total, reason = float(rows.label.sum()), float(rows.weight.sum()), ""
     expected = float(rows.weight @ logistic(rows.z))
     if positives <= 0:
@@ -224,15 +229,6 @@ def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[Refres
             "change is rarely a drift; check the labels, or fit the map again"
         )
     return found, update
-
-
-def _uncertainty(last: RefreshRecord) -> Known | None:
-    """Return what the last refresh left uncertain, in log odds of the map that it wrote."""
-    if len(last.uncertainty) != 3:
-        return None
-    level, both, slope = last.uncertainty
-    scale = np.array([1.0, 1 / (1 + last.slope)])
-    return Known(last.center + last.level, np.array([[level, both], [both, slope]]) * np.outer(scale, scale))
 
 
 def _upper(covariance: Array) -> tuple[float, ...]:

@@ -18,6 +18,8 @@ from ..maps.shapes import logit_knots
 from .noise import ReplicaKind, identical_replicas
 from .records import SegmentRecord
 
+_hermegauss = cache(np.polynomial.hermite_e.hermegauss)  # nodes take longer to find than to use
+
 
 @dataclass(frozen=True)
 class Shrinkage:
@@ -67,14 +69,10 @@ class Shrinkage:
     def map(self, link: str = "logistic", *, curvature: bool = False) -> ScoreMap:
         """Return the map φ(λl + (1 − λ)c), or with curvature E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV)."""
         intercept = (1 - self.value) * self.center
-        if not curvature:
-            return Affine(self.value, intercept, link)
-        variance = self.value * max(self.noise, 0.0)
-        if link == "identity" or self.value == 0:
-            return Affine(self.value, intercept, link)
-        if link == "log":
-            return Affine(self.value, intercept + variance / 2, link)
-        nodes, weights = _nodes()
+        variance = self.value * max(self.noise, 0.0) if curvature else 0.0
+        if not curvature or link != "logistic" or self.value == 0:
+            return Affine(self.value, intercept + (variance / 2 if link == "log" else 0.0), link)
+        nodes, weights = _hermegauss(61)
         m = logit_knots()
         l = m[:, None] + np.sqrt(variance) * nodes
         # φ and 1 − φ separately, so that neither tail loses digits.
@@ -92,12 +90,6 @@ def normal_error(shrinkage: float, rows: float, differences: int, served_in_nois
     if differences and served_in_noise:
         factor -= 2 * (1 - shrinkage) / (differences + 1)
     return abs(1 - shrinkage) * float(np.sqrt(2 / rows * max(factor, 0.0)))
-
-
-@cache
-def _nodes() -> tuple[Array, Array]:
-    """Return nodes and weights of a Gauss–Hermite rule, which take longer to find than to use."""
-    return np.polynomial.hermite_e.hermegauss(61)
 
 
 def shrink_towards(target: float, values: Array, errors: Array) -> Array:
