@@ -1,49 +1,66 @@
 """Predictions that stay true after you pick the winners."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from .calibration.calibrators import calibrate
-from .errors import UncurseError
-from .evidence import Evidence, TopK
-from .maps import Affine, Curve, Segmented, Steps
-from .methods.auto import Auto
-from .methods.fitted import Fitted, load
-from .methods.information_variance import information_variance
-from .methods.refresh import refresh
-from .methods.replica_calibration import ReplicaCalibrator
-from .methods.vad import VAD
-from .metrics import (
-    Evaluation,
-    calibration_error,
-    evaluate,
-    expected_calibration_error,
-    log_loss_reduction,
-    maximum_calibration_error,
-)
-from .metrics.selection import top_k, top_share
-from .monitoring import MonitorState, Verdict, monitor
+import importlib
+
 from .version import __version__ as __version__
 
+TYPE_CHECKING = False  # without an import of typing, which takes longer than this module
 if TYPE_CHECKING:
+    from typing import Any
+
+    from .calibration import calibrate
     from .displays import SelectedReliabilityDisplay, SelectionErrorDisplay
-    from .estimators.uncursed import UncursedClassifierCV, UncursedRegressorCV
+    from .errors import UncurseError
+    from .estimators import UncursedClassifierCV, UncursedRegressorCV
+    from .evidence import Evidence, TopK
     from .logs import collect
+    from .maps import Affine, Curve, Segmented, Steps
+    from .methods import VAD, Auto, Fitted, ReplicaCalibrator, load
+    from .methods.information_variance import information_variance
+    from .methods.refresh import refresh
+    from .metrics import (
+        Evaluation,
+        calibration_error,
+        evaluate,
+        expected_calibration_error,
+        log_loss_reduction,
+        maximum_calibration_error,
+        top_k,
+        top_share,
+    )
+    from .monitoring import MonitorState, Verdict, monitor
     from .serving.fold import fold
     from .winners import Winner, winner
 
-#: Names and modules that are imported on first use: scikit-learn and dataframe engines take most of a second.
-_LAZY = {
-    "SelectedReliabilityDisplay": "displays",
-    "SelectionErrorDisplay": "displays",
-    "UncursedClassifierCV": "estimators",
-    "UncursedRegressorCV": "estimators",
-    "collect": "logs",
-    "fold": "serving",
-    "Winner": "winners",
-    "winner": "winners",
+#: Names by their modules, which are imported on first use: together they take most of a second.
+_HOMES = {
+    "calibration": ("calibrate",),
+    "displays": ("SelectedReliabilityDisplay", "SelectionErrorDisplay"),
+    "errors": ("UncurseError",),
+    "estimators": ("UncursedClassifierCV", "UncursedRegressorCV"),
+    "evidence": ("Evidence", "TopK"),
+    "logs": ("collect",),
+    "maps": ("Affine", "Curve", "Segmented", "Steps"),
+    "methods": ("VAD", "Auto", "Fitted", "ReplicaCalibrator", "information_variance", "load"),
+    "methods.refresh": ("refresh",),
+    "metrics": (
+        "Evaluation",
+        "calibration_error",
+        "evaluate",
+        "expected_calibration_error",
+        "log_loss_reduction",
+        "maximum_calibration_error",
+        "top_k",
+        "top_share",
+    ),
+    "monitoring": ("MonitorState", "Verdict", "monitor"),
+    "serving": ("fold",),
+    "winners": ("Winner", "winner"),
 }
-_MODULES = ("deep", "displays", "estimators", "logs", "mlflow", "report", "serving", "winners")
+_LAZY = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = {"deep", "mlflow", "report", *_HOMES} - {"errors", "methods.refresh"}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import hashlib
 import json
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 import numpy as np
 
 from .errors import UncurseError
+from .version import __version__
 
 #: The version that is written, and the only one that is read.
 SCHEMA_VERSION = 2
@@ -30,11 +31,7 @@ _ENDS = 1 << 16  # bytes at either end of a file that identify it
 
 
 def dumps(kind: str, content: Mapping[str, Any]) -> str:
-    """Write a JSON document of plain data with finite numbers.
-
-    >>> dumps("affine", {"slope": 1.0})
-    '{"kind": "affine", "schema_version": 2, "slope": 1.0}'
-    """
+    """Write a JSON document of plain data with finite numbers."""
     try:
         return json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION, **content}, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -52,7 +49,8 @@ def loads(text: str, *, source: str = "document") -> dict[str, Any]:
     version = content.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UncurseError(
-            f"{source} has schema_version {version!r} and this release reads {SCHEMA_VERSION}; upgrade or fit again"
+            f"{source} has schema_version {version!r}, and uncurse {__version__} reads {SCHEMA_VERSION}; upgrade, or "
+            "fit again"
         )
     return content
 
@@ -113,8 +111,24 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 @contextmanager
 def temporary_folder(parent: str | os.PathLike[str]) -> Iterator[Path]:
     """Create a hidden folder in `parent` for files that will be renamed into place, and remove it at the end."""
-    with tempfile.TemporaryDirectory(prefix=".uncurse-", dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    folder = Path(parent, f".uncurse-{os.urandom(6).hex()}")
+    _temporary.add(folder)  # first, so that an interrupt at any time leaves nothing
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _temporary.discard(folder)
+
+
+_temporary: set[Path] = set()
+
+
+@atexit.register
+def _remove_temporary() -> None:
+    """Remove the folders whose removal was interrupted."""
+    for folder in _temporary:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

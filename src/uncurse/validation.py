@@ -142,7 +142,7 @@ def check_scores(
     name: str = "scores",
     ndim: int = 1,
     largest: float = LARGEST_SCORE,
-    remedy: str = "are these logits? Use the logit scale, or convert them to probabilities",
+    remedy: str = "",
 ) -> Float:
     """Return at least one finite score as a float array (not copied).
 
@@ -159,6 +159,7 @@ def check_scores(
     if scale == "probability":
         low, high = values.min(), values.max()
         if low < 0 or high > 1:
+            remedy = remedy or not_probabilities(low, high)
             raise UncurseError(f"{name} holds {low if low < 0 else high:g}, which is not a probability; {remedy}")
     return values
 
@@ -169,11 +170,25 @@ def check_predictions(p: ArrayLike) -> Float:
     return check_scores(p, "probability", name="p", remedy=remedy)
 
 
+def not_probabilities(low: float, high: float) -> str:
+    """Return what numbers beyond [0, 1] may be, by their range, and the remedy."""
+    if low >= 0 and 2 < high <= 100:
+        return "are these percentages? Divide them by 100"
+    return "are these logits? Then the scale is logit"
+
+
 def warn_if_probabilities(logits: Float, name: str) -> None:
-    """Warn if at least 100 values that should be logits all lie in [0, 1]; about 1,000 rows are inspected."""
+    """Warn if at least 100 values that should be logits look like rates; about 1,000 rows are inspected."""
     sample = logits[:: max(1, len(logits) // 1024)]
-    if len(sample) >= 100 and sample.min() >= 0 and sample.max() <= 1:
+    if len(sample) < 100 or sample.min() < 0:
+        return
+    if sample.max() <= 1:
         warn_user(f"every value of {name} lies in [0, 1]; if these are probabilities, set the scale to probability")
+    elif 30 < sample.max() <= 100:  # log odds are within 30
+        warn_user(
+            f"every value of {name} lies in [0, 100]; if these are percentages, divide them by 100, and set the scale "
+            "to probability"
+        )
 
 
 def check_length(values: NDArray[Any], rows: int, name: str) -> None:
@@ -226,11 +241,7 @@ def fault_of_counts(successes: NDArray[Any], trials: NDArray[Any]) -> tuple[bool
 
 
 def split_trials(successes: NDArray[Any], trials: Array) -> tuple[NDArray[np.intp], NDArray[Any], Array]:
-    """Return a row of the successes and one of the failures of each row: its place, its label and how often it occurs.
-
-    >>> split_trials(np.array([3.0, 0.0]), np.array([40.0, 5.0]))
-    (array([0, 0, 1]), array([1, 0, 0], dtype=int8), array([ 3., 37.,  5.]))
-    """
+    """Return a row of the successes and one of the failures of each row: its place, label and number of trials."""
     hits, misses = np.flatnonzero(successes > 0), np.flatnonzero(trials > successes)
     labels = np.repeat(np.array([1, 0], np.int8), [len(hits), len(misses)])
     return np.append(hits, misses), labels, np.append(successes[hits], (trials - successes)[misses])

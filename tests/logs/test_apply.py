@@ -1,5 +1,6 @@
 """Predictions of a map on frames of every engine are those of NumPy, and so are those in files."""
 
+import datetime
 import gzip
 import os
 import signal
@@ -223,21 +224,53 @@ def test_segments_in_files_and_folders_stay_text_as_written(kind, tmp_path):
         np.testing.assert_allclose(out["prediction"], segmented.maps[name](out["s1"].to_numpy()), rtol=1e-12)
 
 
-def test_metadata_of_a_parquet_file_stays(tmp_path):
-    table = pa.table({"s": [0.1], "t": [1]}).replace_schema_metadata({"owner": "ads"})
+TIME, DAY, WHEN = datetime.time(1, 2, 3), datetime.date(2026, 11, 15), datetime.datetime(2026, 11, 15, 1, 2, 3, 456789)
+LETTERS = pa.array(["a", None, "b"])
+OTHER_TYPES = [
+    *(pa.array([TIME, None, TIME], kind) for kind in (pa.time32("s"), pa.time32("ms"), pa.time64("us"))),
+    *(pa.array([DAY, None, DAY], kind) for kind in (pa.date32(), pa.date64())),
+    *(pa.array([WHEN, None, WHEN], pa.timestamp(*kind)) for kind in (["s"], ["ms"], ["us", "UTC"], ["ns", "+02:00"])),
+    *(pa.array([b"ab", None, b"cd"], kind) for kind in (pa.binary(2), pa.binary(), pa.large_binary())),
+    *(pa.array([Decimal("1.25"), None, Decimal(2)], kind) for kind in (pa.decimal128(10, 2), pa.decimal256(60, 2))),
+    *(LETTERS.cast(kind) for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))),
+    *(pa.array([[1, 2], None, [3, 4]], kind) for kind in (pa.list_(pa.int8()), pa.list_(pa.float32(), 2))),
+    pa.array([{"a": [{"b": "x"}], "c": TIME}, None, {"a": [], "c": None}]),
+    pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int32())),
+    pa.array([datetime.timedelta(seconds=3), None, None], pa.duration("s")),
+    pa.array(np.array([1, 2, 3], np.float16)),
+    pa.array([2**64 - 1, None, 0], pa.uint64()),
+    pa.nulls(3),
+]
+
+
+@pytest.mark.parametrize("column", OTHER_TYPES, ids=lambda column: str(column.type))
+def test_columns_of_all_types_pass_through(column, tmp_path):
+    table = pa.table({"x": column, "s": [0.1, 0.2, 0.3]}).replace_schema_metadata({"owner": "ads"})
     pq.write_table(table, tmp_path / "log.parquet")
     apply_to_files(HALF, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s")
-    assert pq.read_metadata(tmp_path / "out.parquet").metadata[b"owner"] == b"ads"
-    assert pq.read_table(tmp_path / "out.parquet").column_names == ["s", "t", "prediction"]
+    outputs = {
+        "file": (pq.read_table(tmp_path / "log.parquet"), pq.read_table(tmp_path / "out.parquet")),
+        "table": (table, with_prediction(table, HALF, score="s", column="prediction")),
+        "stream": (table, with_prediction(table.to_reader(), HALF, score="s", column="prediction").read_all()),
+    }
+    for kind, (before, after) in outputs.items():
+        assert after.drop_columns("prediction").equals(before, check_metadata=True), kind
+        np.testing.assert_allclose(after["prediction"], HALF([0.1, 0.2, 0.3]))
+    assert collect(tmp_path / "log.parquet", "s").rows == 3
 
 
-def test_a_type_that_cannot_be_written_is_refused(tmp_path, capfd):
-    table = pa.table({"s": [0.1], "d": pa.array([Decimal(1)], pa.decimal256(60, 2))})
+def test_parquet_files_keep_values_and_metadata_without_pyarrow(tmp_path, monkeypatch):
+    table = pa.table({"s": [0.1], "t": [TIME], "d": [b"ab"]}).replace_schema_metadata({"owner": "ads"})
     pq.write_table(table, tmp_path / "log.parquet")
-    with pytest.raises(UncurseError, match=r"cannot write .*log\.parquet with predictions: .*precision"):
+    pq.write_table(table.append_column("x", OTHER_TYPES[13][:1]), tmp_path / "wide.parquet")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
         apply_to_files(HALF, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s")
-    assert sorted(os.listdir(tmp_path)) == ["log.parquet"]
-    assert collect(tmp_path / "log.parquet", "s").rows == 1
+        with pytest.raises(UncurseError, match=r"cannot write .*wide\.parquet .*; pip install pyarrow"):
+            apply_to_files(HALF, tmp_path / "wide.parquet", tmp_path / "out2.parquet", score="s")
+    assert sorted(os.listdir(tmp_path)) == ["log.parquet", "out.parquet", "wide.parquet"]
+    assert pq.read_metadata(tmp_path / "out.parquet").metadata[b"owner"] == b"ads"
+    assert pq.read_table(tmp_path / "out.parquet").drop_columns("prediction").to_pylist() == table.to_pylist()
 
 
 def test_a_glob_or_a_folder_gives_a_folder_and_a_file_a_file(tmp_path):

@@ -59,6 +59,7 @@ def main(application: typer.Typer = app) -> None:
 
 
 def _stop(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
     raise SystemExit(128 + number)  # context managers remove temporary files on the way
 
 

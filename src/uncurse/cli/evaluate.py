@@ -43,8 +43,8 @@ def evaluate(
         typer.Option(
             parser=options.shares,
             metavar="SHARES",
-            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, as far as they select 100 rows "
-            "and 10 predicted positives).",
+            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, without "
+            "shares of fewer than 100 rows or 10 predicted positives).",
         ),
     ] = None,
     request: options.Request = None,
@@ -168,7 +168,15 @@ def _text(
 ) -> str:
     """Return whether the first map helps, then tables by share, of value, and by segment."""
     from ..metrics import compare
-    from ..report.evaluation import answer, compare_methods, names_of_shares, promises, sureness, verdict
+    from ..report.evaluation import (
+        answer,
+        compare_methods,
+        names_of_shares,
+        promises,
+        segments_in_words,
+        sureness,
+        verdict,
+    )
     from ..text import error_and_interval, probability
 
     by_count = compare([method.evaluation for method in methods])
@@ -218,7 +226,8 @@ def _text(
             table.append((segment, own[0]["selected"], own[0]["observed"], *columns))
         header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
         where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
-        lines += ["", f"By segment, top {where} of all rows, the largest first", *aligned([header, *table])]
+        title, *advice = segments_in_words(methods, segments)
+        lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *table]), *advice]
         if len(log.segments) > len(table):
             rest = f"{len(log.segments) - len(table):,} smaller segments"
             lines.append(f"… and {rest}; --format json has the {len(segments)} largest")
@@ -229,12 +238,12 @@ def _gate(methods: Sequence[Method], limit: float) -> None:
     """Exit with 1 if a calibration error exceeds the limit; NaN, without a positive label, does too."""
     above = f"above {100 * limit:.4g}%"
     exceeded = [
-        f"{method.name}, top {row.cells()['top']}: {row.cells()['calibration error']}"
+        f"\n  {method.name}, top {row.cells()['top']}: {row.cells()['calibration error']}"
         for method in methods
         for row in method.evaluation.rows
         if not abs(row.calibration_error) <= limit
     ]
     if exceeded:
-        typer.echo(f"uncurse: the calibration error is {above}: {'; '.join(exceeded)}", err=True)
+        typer.echo(f"uncurse: failed, because these calibration errors are {above}:{''.join(exceeded)}", err=True)
         raise typer.Exit(1)
     note(f"no calibration error of {', '.join(method.name for method in methods)} is {above}")

@@ -39,15 +39,14 @@ def input_file(source: str) -> str:
         raise UncurseError("standard input is closed; name a file")
     folder = tempfile.mkdtemp(prefix="uncurse-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = os.path.join(folder, "stdin")
-    with open(path, "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    with open(path, "rb") as file:
-        head = file.read(4)
+    head = sys.stdin.buffer.read(4)
     kinds = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".json"}
     suffix = next((suffix for start, suffix in kinds.items() if head.startswith(start)), ".csv")
-    os.rename(path, path + suffix)
-    return path + suffix
+    path = os.path.join(folder, f"stdin{suffix}")
+    with open(path, "wb") as file:
+        file.write(head)
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return path
 
 
 def is_evidence(source: str) -> bool:

@@ -36,7 +36,9 @@ def winner(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Pick the best of many candidates, and correct its value for having been picked.
+    """Pick the best of many candidates, and correct its value.
+
+    The best of many noisy values is too high on average, because luck helped to pick it.
 
     \b
     Examples:

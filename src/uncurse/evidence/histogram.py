@@ -297,7 +297,12 @@ class _Box:
     def __init__(self, sample: list[Float], level: int, labeled: bool, weighted: bool) -> None:
         self.level, self.pairs = level, 2 if labeled else 1
         self.channels = [_WEIGHT, *([_WEIGHT_SQUARES] if weighted else []), *([_POSITION] if len(sample) == 1 else [])]
-        self.ends = [_extent(numbers) for numbers, _, _ in _numbered(sample, level)]
+        self.ends = []  # the first and the last cell on each axis, around the bulk of the sample
+        for numbers, _, _ in _numbered(sample, level):
+            few = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
+            low, high = np.clip(outlier_fences(few, np.ones(len(few))), numbers.min(), numbers.max()).tolist()
+            margin = _MARGIN * (high - low) + 4
+            self.ends.append((int(low - margin), int(high + margin)))
         while self.pairs * np.prod(self.shape) > _MAX_BOX:
             widest = int(np.argmax(self.shape))
             low, high = self.ends[widest]
@@ -356,15 +361,6 @@ class _Box:
             sums[_WEIGHT_SQUARES], sums[_LABEL_SQUARES] = sums[_WEIGHT], sums[_LABEL]
         places = np.unravel_index(filled, self.shape)
         return _pack([x.astype(np.int64) + low for x, (low, _) in zip(places, self.ends, strict=True)]), sums
-
-
-def _extent(numbers: Float) -> tuple[int, int]:
-    """Return the first and the last cell of a box around the bulk of a sample."""
-    sample = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
-    ends = np.clip(outlier_fences(sample, np.ones(len(sample))), numbers.min(), numbers.max())
-    low, high = ends.tolist()
-    margin = _MARGIN * (high - low) + 4
-    return int(low - margin), int(high + margin)
 
 
 def _values(channel: int, served: Float, weights: Array | None, counts: Array | None) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -20,7 +22,7 @@ from ..maps.combined import predict_segments
 from ..validation import check_choice, warn_user
 from .files import LogFile, check_file, is_data, kind_of, locate, locate_fault, names_many, open_files, scan
 from .frames import add_on_spark, arrow_reader, is_spark, is_stream, open_eager, series_of
-from .rows import MISSING, ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
+from .rows import BATCH, MISSING, ROW, Fault, Reader, check_columns, check_present, first_line, is_missing
 
 _FEW = 100  # rows; fewer scores may lie in [0, 1] by chance
 
@@ -74,12 +76,14 @@ class _Predictor:
         made = frame.with_columns(each.alias(column))
         return made.filter(pl.col(column).is_not_null()) if self.missing == "drop" else made
 
-    def append(self, batch: Any, column: str) -> Any:
-        """Append the predictions of a PyArrow batch."""
+    def append(self, batch: Any, column: str, folder: Mapping[str, str | None] = MappingProxyType({})) -> Any:
+        """Append the predictions of a PyArrow batch; `folder` are columns in the path of a file."""
         import pyarrow
 
         schema = batch.schema.append(pyarrow.field(column, pyarrow.float64()))
-        predictions = self(pl.DataFrame(batch.select(self.columns)))
+        inputs = pl.DataFrame(batch.select([name for name in self.columns if name not in folder]))
+        constant = [pl.lit(folder[name], pl.String).alias(name) for name in self.columns if name in folder]
+        predictions = self(inputs.with_columns(constant))
         made = pyarrow.RecordBatch.from_arrays([*batch.columns, predictions.to_arrow()], schema=schema)
         return made.filter(made.column(column).is_valid()) if self.missing == "drop" else made
 
@@ -205,7 +209,8 @@ def apply_to_files(
 
     A path of one file gives one file. A folder or a glob always gives a folder, with the same names and subfolders,
     even if it holds only one file; the folder must be new or empty. Output is written to a hidden folder next to its
-    place and renamed at the end, so it is complete or absent.
+    place and renamed at the end, so it is complete or absent. Where PyArrow is installed, parquet files keep the types
+    of all columns; without it, times and binary columns get wider types.
 
     Parameters
     ----------
@@ -278,19 +283,36 @@ def _write(predict: _Predictor, file: LogFile, to: Path, column: str) -> None:
     scanned = scan([file.path])
     there = scanned.collect_schema().names()
     folder = {name: value for name, value in file.folder_values.items() if name not in there}
-    frame = predict.add_to(scanned, column, folder)
+    advice = ""
     try:
         if kind_of(to.name) == "csv":
             packed = to.name.lower().endswith(".gz")
+            frame = predict.add_to(scanned, column, folder)
             frame.sink_csv(to, engine="streaming", compression="gzip" if packed else "uncompressed")
-        else:
+        elif kind_of(file.path) == "parquet" and find_spec("pyarrow") is not None:
+            _copy_parquet(predict, file, to, column, folder)
+        else:  # which may widen types, say of times
+            advice = "; pip install pyarrow, which writes every type"
             stored = pl.read_parquet_metadata(file.path) if kind_of(file.path) == "parquet" else {}
             stored.pop("ARROW:schema", None)  # which lacks the new column
-            frame.sink_parquet(to, engine="streaming", metadata=stored)
+            predict.add_to(scanned, column, folder).sink_parquet(to, engine="streaming", metadata=stored)
     except (UncurseError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         try:  # to find the row, which Polars does not name
             for batch in predict.reader.select(open_files([file], predict.reader)):
                 predict(batch)
         except Fault as fault:
             raise UncurseError(locate_fault([file], fault)) from None
-        raise UncurseError(f"cannot write {file.path} with predictions: {first_line(error)}") from None
+        raise UncurseError(f"cannot write {file.path} with predictions: {first_line(error)}{advice}") from None
+
+
+def _copy_parquet(predict: _Predictor, file: LogFile, to: Path, column: str, folder: dict[str, str | None]) -> None:
+    """Copy a parquet file with PyArrow, which keeps the types and the metadata of all columns."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(file.path) as log, to.open("wb") as out:
+        schema = log.schema_arrow.append(pyarrow.field(column, pyarrow.float64()))
+        chunks = log.metadata.row_group(0).to_dict()["columns"] if log.num_row_groups else []
+        words = [each["path_in_schema"] for each in chunks if each["physical_type"] not in ("FLOAT", "DOUBLE")]
+        with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd", use_dictionary=words) as writer:
+            for batch in log.iter_batches(BATCH):
+                writer.write_batch(predict.append(batch, column, folder))

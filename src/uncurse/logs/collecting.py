@@ -173,7 +173,7 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
             yield open_files(files, reader)
     except Fault as fault:
         raise UncurseError(locate_fault(files, fault) if files else f"{name}: {fault}") from None
-    except (OSError, pl.exceptions.PolarsError) as error:  # of addresses and lazy frames
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # of addresses and frames
         raise UncurseError(f"{name}: {first_line(error)}") from None
     for column, count in reader.left_out.items():
         warn_user(f"{count:,} rows have no {column}; they are not counted")

@@ -6,6 +6,7 @@ import filecmp
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -59,8 +60,8 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
         for pattern, table in _TABLE_FORMATS.items():
             if glob.glob(os.path.join(glob.escape(str(folder)), pattern)):
                 raise UncurseError(
-                    f"{folder} is {table}, whose files may hold deleted rows; collect a table of Delta Lake or Iceberg "
-                    "by its own folder, or load it with Spark or DuckDB and pass the frame to uncurse.collect"
+                    f"{folder} is {table}, whose files may hold deleted rows; collect, fit and evaluate read a table "
+                    "of Delta Lake or Iceberg by its own folder; else load it with Spark or DuckDB and pass the frame"
                 )
     kinds = {kind_of(file.path): file.path for file in files.values()}
     if len(kinds) > 1:
@@ -154,7 +155,14 @@ def scan_table(path: str, package: str) -> pl.LazyFrame:
         raise UncurseError(f"{path} is a table, which Polars reads with {package}; pip install {package}")
     if package == "deltalake":
         return pl.scan_delta(path)
-    return pl.scan_iceberg(max(_iceberg_metadata(path), key=os.path.getmtime))
+    newest = max(_iceberg_metadata(path), key=lambda file: (_version_of(file), os.path.getmtime(file)))
+    return pl.scan_iceberg(newest)
+
+
+def _version_of(metadata: str) -> int:
+    """Return the version in the name of a metadata file of Iceberg: v3.metadata.json, or 00003-….metadata.json."""
+    found = re.match(r"v?(\d+)", os.path.basename(metadata))
+    return int(found[1]) if found else 0
 
 
 def scan(paths: Sequence[str], *, local: bool = True) -> pl.LazyFrame:

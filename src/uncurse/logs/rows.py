@@ -22,7 +22,14 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK, merged
 from ..evidence.from_arrays import add_rows, empty_evidence
 from ..threads import cores
-from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights, fault_of_counts
+from ..validation import (
+    LARGEST_SCORE,
+    check_choice,
+    check_time,
+    check_weights,
+    fault_of_counts,
+    not_probabilities,
+)
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 #: Rows that are read at a time: 2e7 rows in 8 segments stay within 500 MB.
@@ -291,7 +298,7 @@ def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
         valid, rule = (values >= 0) & (values < np.inf), "weights must be 0 or more"
     elif spec.scale == "probability":
         valid = (values >= 0) & (values <= 1)
-        rule = "that is not a probability; are these logits? Then the scale is logit"
+        rule = f"that is not a probability; {not_probabilities(values.min(), values.max())}"
     else:
         valid = np.abs(values) <= min(LARGEST_SCORE, float(np.finfo(values.dtype).max))
         rule = f"pass scores within ±{LARGEST_SCORE:g}, whose squares do not overflow"

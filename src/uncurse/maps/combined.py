@@ -152,7 +152,7 @@ def from_dict(content: Mapping[str, Any], *, source: str = "map") -> ScoreMap:
     if not isinstance(content, Mapping):
         raise UncurseError(f"{source} holds {content!r:.80} where a map should be; write it again")
     kind = check_choice("kind", content.get("kind"), tuple(MAP_KINDS))
-    fields = {key: value for key, value in content.items() if key not in ("kind", "schema_version", "record")}
+    fields = {key: value for key, value in content.items() if key != "kind"}
     try:
         if kind == "segmented":
             maps = {name: from_dict(part, source=source) for name, part in fields.pop("maps").items()}

@@ -184,7 +184,7 @@ def load(path: str | os.PathLike[str]) -> Fitted:
     content = documents.read(path)
     if content["kind"] not in MAP_KINDS:
         raise UncurseError(f"{path} is of kind {content['kind']!r}; pass a map written by `save` or `uncurse fit`")
-    record, errors = content.pop("record", None), content.pop("errors", None)
+    record, errors, _ = (content.pop(name, None) for name in ("record", "errors", "schema_version"))
     score_map = from_dict(content, source=str(path))
     try:
         return Fitted(

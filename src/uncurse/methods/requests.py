@@ -35,9 +35,10 @@ from ..links import logistic, logit
 from ..maps import Affine
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
 from .fitted import Solution, on_scores
+from .label_free import Cautious
 from .noise import ReplicaKind, check_replicas, replica_kind
 from .records import FitRecord
-from .remaining_error import TopShare
+from .remaining_error import Estimate, TopShare
 from .replica_calibration import fit_labels, fit_scaling
 from .truth import TruthModel
 
@@ -325,9 +326,14 @@ def fit_requests(
                 slope=float(np.clip(slope, 0.0, 1.0)),
                 table=replace(table, levels=levels - rows.levels),
             )
+    final: Estimate = estimate
+    if rows is None:
+        all_rows = kind.table(ReplicaTable.of_rows(logits))
+        final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), [TopShare(table, 1.0)])
+        if cautious.share < 1:
+            reason += f"; {100 * cautious.share:.0f}% of it is taken off, because models of this kind usually "
+            reason += "under-predict their top, which replicas do not show: labeled rows would settle it"
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
     maps = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
-    return Solution(
-        on_scores(spec, *maps, monotone_curve(x, estimate.log_odds(x))), replace(record, reason=reason), estimate
-    )
+    return Solution(on_scores(spec, *maps, monotone_curve(x, final.log_odds(x))), replace(record, reason=reason), final)

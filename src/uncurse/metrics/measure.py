@@ -103,12 +103,8 @@ class SelectionMetrics:
 
 
 def amount(value: float) -> str:
-    """Return a sum as text: an integer from 100,000 on, else with six digits.
-
-    >>> amount(1234567.8), amount(12.5)
-    ('1,234,568', '12.5')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
+    """Return a sum as text: an integer from 1,000 on, else with four digits."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def sums_of_rows(

@@ -208,6 +208,7 @@ def monitor(
     if before.settled_before is None:  # else times tell rows apart
         sources = files_of(evidence.sources)
         _check_sources(before, sources, day)
+    _warn_of_day(before, day)
     new = count_rows(score_map, evidence, day, sources, accepted)
     merged = new.merge(before)
     latest = new.days[day].sums
@@ -264,6 +265,16 @@ def _check_sources(state: MonitorState, sources: Mapping[str, str], day: str) ->
                 )
 
 
+def _warn_of_day(state: MonitorState, day: str) -> None:
+    """Warn if the rows are older than those of the state."""
+    newest = state.ordered[-1][0] if state.days else day
+    if check_time(day, "day") < check_time(newest, "the state"):
+        warn_user(
+            f"day {day} is before {newest}, the newest day of the state; days are judged in order of time, so these "
+            "rows can change the verdict on later ones: check that the day is right"
+        )
+
+
 def _warn_of_pool(evidence: Evidence, record: FitRecord | None) -> None:
     """Warn if rows that no request selects have the scores of the pool of the fit."""
     change = None if record is None or evidence.spec.top_k is not None else score_change(evidence, record)
@@ -300,10 +311,10 @@ def _decide(
         change = f"λ changed from {shrinkage.before:.3f} to {shrinkage.after:.3f}"
         return "watch", f"{change} ({shrinkage.standard_errors:+.1f} standard errors); the labels show no error yet"
     if scores is not None and scores.stability > _UNSTABLE:
-        moved = f"mean {scores.mean:+.2f} standard deviations, spread × {scores.spread:.2f}"
+        moved = f"their mean moved by {scores.mean:+.2f} standard deviations, and their spread is"
         return "watch", (
-            f"the scores differ from those of the {scores.reference} ({moved}, stability index "
-            f"{scores.stability:.2f}); the labels show no error yet"
+            f"the scores differ from those of the {scores.reference}: {moved} {scores.spread:.2f} times as large; "
+            "the labels show no error yet"
         )
     return "keep", f"no evidence against the map: {error_words(since)}"
 
