@@ -130,16 +130,14 @@ def by_segment(
     spread = np.array([covariance[0, 0] for _, covariance in parts.values()])
     known = (rows > 2 * (1 + 1e-9)) & (spread > 0)
     noise = np.array([float(kind.noise_variance(c)) if variance is None else variance for _, c in parts.values()])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own = np.where(known, 1 - noise / spread, 0.0)
     # The common λ is that within segments: the spread between centers is not noise.
     within = 1 - whole.noise / whole.variance
     if known.any():
-        n, total = rows[known], spread[known]
-        within = 1 - float(n @ ((1 - own[known]) * total)) / float(n @ total)
+        within = 1 - float(rows[known] @ noise[known]) / float(rows[known] @ spread[known])
+    own = np.where(known, 1 - noise / np.where(known, spread, 1.0), within)
     differences = 0 if variance is not None else kind.differences(len(next(iter(parts.values()))[0]))
     errors = np.array([normal_error(within, n, differences, kind.exchangeable) for n in rows])
-    values = shrink_towards(within, np.where(known, own, within), np.where(known, errors, np.inf))
+    values = shrink_towards(within, own, np.where(known, errors, np.inf))
     means = np.array([mean[0] for mean, _ in parts.values()])
     if center_of is not None:
         means = np.array([center_of(part) for part in pool.segments.values()])

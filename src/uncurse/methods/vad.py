@@ -192,11 +192,10 @@ class VAD(Method):
         with one_blas_thread():
             if variance is None:
                 kind.check_columns(len(evidence.spec.scores))
-                if self.link != "logistic" or self.scale == "value" or not evidence.rows:
-                    pass
-                elif evidence.replicas is not None:
+                of_logits = self.link == "logistic" and self.scale != "value" and evidence.rows > 0
+                if of_logits and evidence.replicas is not None:
                     table = kind.table_of(evidence, "pool")
-                elif not isinstance(pool, Evidence) and sample_weight is None:
+                elif of_logits and not isinstance(pool, Evidence) and sample_weight is None:
                     table = kind.table(sample_table(check_numbers(pool, "pool"), evidence.spec, _SAMPLE))
                 check_replicas(kind, evidence, table)
             fitted = fit_vad(self, evidence, rows, table, variance).fitted()
