@@ -167,25 +167,14 @@ class TruthModel:
     def __init__(self, table: ReplicaTable, replicas: str, rows: float | None = None, denoise: bool = True) -> None:
         self.table, self.kind, self.denoise = table, replica_kind(replicas), denoise
         self.rows = table.effective_rows if rows is None else rows
-        self.summary = self.kind.summarize(table)
-
-    @cached_property
-    def noise(self) -> float:
-        """Mean variance between replicas."""
-        return float(self.summary.weight @ self.summary.variance / self.summary.weight.sum())
-
-    @property
-    def served_noise(self) -> float:
-        """Mean noise variance of the served score."""
-        return self.noise / self.summary.served_models
-
-    @cached_property
-    def identical(self) -> bool:
-        """Whether the replicas are identical to the precision of the cells."""
-        w = self.table.weight / self.table.weight.sum()
-        variance = float(w @ np.square(self.table.served - w @ self.table.served))
-        # Rounding to cells gives equal gaps a variance of at most two thirds of the squared width.
-        return identical_replicas(self.noise, variance) or self.noise <= self.table.width**2
+        self.summary, w = self.kind.summarize(table), table.weight / table.weight.sum()
+        #: Mean variance between replicas, and mean noise variance of the served score.
+        self.noise = float(self.summary.weight @ self.summary.variance / self.summary.weight.sum())
+        self.served_noise = self.noise / self.summary.served_models
+        variance = float(w @ np.square(table.served - w @ table.served))
+        #: Whether the replicas are identical to the precision of the cells. Rounding to cells gives equal gaps a
+        #: variance of at most two thirds of the squared width.
+        self.identical = identical_replicas(self.noise, variance) or self.noise <= table.width**2
 
     @cached_property
     def latent(self) -> TrueScores | None:
