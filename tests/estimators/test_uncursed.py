@@ -403,7 +403,7 @@ def test_a_constant_model_is_not_changed_and_warns(wrapper, method):
 
 
 def test_folds_of_one_row_are_no_constant_model():
-    clf = UncursedClassifierCV(LOGISTIC, cv=LeaveOneOut(), n_replicas=2, random_state=0).fit(X[:30], Y[:30])
+    clf = UncursedClassifierCV(LOGISTIC, cv=LeaveOneOut(), n_replicas=2, random_state=0).fit(X[:60], Y[:60])
     assert clf.method_ != "nothing"
 
 

@@ -368,6 +368,7 @@ def test_scores_that_are_far_from_log_odds_are_calibrated(slope, level):
     assert (np.diff(found.map_.transform(slope * X + level)) > 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:every value of the scores lies in .0, 100.")
 @pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
 def test_saturated_logits_have_a_finite_map_and_interval(mean, sd):
     rng = np.random.default_rng(0)
