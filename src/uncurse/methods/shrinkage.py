@@ -30,6 +30,7 @@ class Shrinkage:
     center: float  # mean of the served score
     noise: float  # V
     variance: float  # of the served score
+    identical: bool = False  # replicas, so that they show no noise
 
     @classmethod
     def of(
@@ -49,22 +50,20 @@ class Shrinkage:
         if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
             raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
         noise = float(kind.noise_variance(covariance)) if variance is None else variance
-        if variance is None and identical_replicas(noise, spread):
+        identical = variance is None and identical_replicas(noise, spread)
+        if identical:
             noise = 0.0  # exactly: rounding must not move a score across the edge of a bin
         value, rows = 1 - noise / spread, moments.effective_rows
         if table is None:
             differences = 0 if variance is not None else kind.differences(len(mean))
-            return cls(value, normal_error(value, rows, differences, kind.exchangeable), center, noise, spread)
+            error = normal_error(value, rows, differences, kind.exchangeable)
+            return cls(value, error, center, noise, spread, identical)
         # By the influence function of λ, which holds for scores of any distribution.
         w, summary = table.weight / table.weight.sum(), kind.summarize(table)
         noise_of, square = summary.variance / summary.served_models, np.square(table.served - w @ table.served)
         influence = (noise_of - w @ noise_of - (1 - value) * (square - w @ square)) / float(w @ square)
-        return cls(value, float(np.sqrt(w @ np.square(influence) / rows)), center, noise, spread)
-
-    @property
-    def identical(self) -> bool:
-        """Whether the replicas are identical."""
-        return identical_replicas(self.noise, self.variance)
+        error = float(np.sqrt(w @ np.square(influence) / rows))
+        return cls(value, error, center, noise, spread, identical)
 
     def map(self, link: str = "logistic", *, curvature: bool = False) -> ScoreMap:
         """Return the map φ(λl + (1 − λ)c), or with curvature E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV)."""
