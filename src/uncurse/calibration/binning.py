@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,8 @@ def scaling_binning(
     strict: bool = True,
 ) -> ScoreMap:
     """Scaling-binning (Kumar et al. 2019): Platt scaling, then the mean of its output in each bin of `histogram`."""
-    scaled = logistic(platt(sample).transform(sample.score))
-    cuts, edges = make_bins(sample, n_bins, strategy, refine_top)
-    return steps(sample, cuts, edges, sample.weight * scaled, strict)
+    scaled = replace(sample, label=sample.weight * logistic(platt(sample).transform(sample.score)))
+    return histogram(scaled, n_bins=n_bins, strategy=strategy, refine_top=refine_top, strict=strict)
 
 
 def isotonic(sample: Sample, *, strict: bool = True) -> ScoreMap:

@@ -58,7 +58,19 @@ def fit_logistic(
     precision = zeros if prior_precision is None else np.asarray(prior_precision, np.float64)
     total = float(weight.sum())
     with one_blas_thread():
-        unscale = _whitening(features, weight / total, precision / total)
+        # The rows of unscale'X are orthonormal under the weights (and the prior), for any scale of X.
+        largest = np.maximum(np.abs(features).max(axis=1), np.sqrt(precision / total))
+        if (largest == 0).any():
+            raise _not_converged()
+        share, scaled = np.sqrt(weight / total), np.sqrt(precision / total) / largest
+        rows = np.vstack([(features / largest[:, None] * share).T, np.diag(scaled)])
+        size = np.sqrt(np.square(rows).sum(axis=0))
+        if (size == 0).any():
+            raise _not_converged()
+        triangle = np.linalg.qr(rows / size, mode="r")
+        if np.abs(np.diagonal(triangle)).min() < 1e-12:  # collinear to rounding
+            raise _not_converged()
+        unscale = np.asarray(np.linalg.inv(triangle) / (largest * size)[:, None])
         begin = zeros if start is None else np.asarray(np.linalg.solve(unscale, start), np.float64)
         at, information, loss = _minimize(
             unscale.T @ features, weight / total, label / total, offset, unscale.T, mean, precision / total, begin
@@ -89,21 +101,6 @@ def marginal_likelihood(
     fit = fit_logistic(root.T @ features, weight, label, offset=offset, prior_precision=np.ones(int(free.sum())))
     mean, covariance = root @ fit.coefficients, root @ fit.covariance @ root.T
     return mean, covariance, fit.log_likelihood - 0.5 * fit.log_determinant
-
-
-def _whitening(features: Array, weight: Array, precision: Array) -> Array:
-    """Matrix A for which the rows of A'X are orthonormal under `weight` (and the prior), for any scale of X."""
-    largest = np.maximum(np.abs(features).max(axis=1), np.sqrt(precision))
-    if (largest == 0).any():
-        raise _not_converged()
-    rows = np.vstack([(features / largest[:, None] * np.sqrt(weight)).T, np.diag(np.sqrt(precision) / largest)])
-    size = np.sqrt(np.square(rows).sum(axis=0))
-    if (size == 0).any():
-        raise _not_converged()
-    triangle = np.linalg.qr(rows / size, mode="r")
-    if np.abs(np.diagonal(triangle)).min() < 1e-12:  # collinear to rounding
-        raise _not_converged()
-    return np.asarray(np.linalg.inv(triangle) / (largest * size)[:, None])
 
 
 def _minimize(

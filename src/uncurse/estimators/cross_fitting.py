@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.preprocessing import OrdinalEncoder
+from threadpoolctl import threadpool_limits
 
 from .._types import Array
 from ..errors import UncurseError
@@ -35,6 +38,8 @@ CLIP = 1e-6
 _SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
 _SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
 _FEW_FOLDS = 4  # with fewer, two folds score each row of a pool of moderate size
+_FEW_ROWS = 50_000  # trees are fitted by one thread: on a busy machine, several would mostly wait for each other
+_MOST_COLUMNS = 256  # of a sparse matrix; trees gain little from rare features, and take long
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 
@@ -47,6 +52,11 @@ class Scored:
     labels: Array | None = None  # (n,): 0 and 1, or the target of a regressor
     repeats: float = 1.0  # how often each row is scored
     teacher: Array | None = None  # (n,): what the teacher predicts
+
+    @property
+    def row_weights(self) -> Array:
+        """Weights, 1 if all are equal."""
+        return np.ones(len(self.scores)) if self.weights is None else self.weights
 
     @classmethod
     def joined(cls, parts: Sequence[Scored], different: int) -> Scored:
@@ -69,12 +79,8 @@ class Scored:
 
     def record(self) -> DataRecord:
         """Return the record of the rows, with each different row counted once."""
-        effective = len(self.scores) if self.weights is None else effective_rows(self.weights)
-        return DataRecord(
-            round(len(self.scores) / self.repeats),
-            column_names(self.scores.shape[1]),
-            effective_rows=effective / self.repeats,
-        )
+        names, effective = column_names(self.scores.shape[1]), effective_rows(self.row_weights) / self.repeats
+        return DataRecord(round(len(self.scores) / self.repeats), names, effective_rows=effective)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -122,13 +128,8 @@ def cross_fit(
     tested = np.concatenate([test for _, test in folds]) if folds else np.arange(len(plan.y))
     different = len(np.unique(tested))
     labeled = [
-        Scored(
-            scores[0][:, : plan.count],
-            None if plan.weights is None else plan.weights[test],
-            labels[test],
-            teacher=None if teacher is None else scores[0][:, -1],
-        )
-        for (_, test), scores in zip(folds, by_fold, strict=True)
+        replace(scored[0], weights=None if plan.weights is None else plan.weights[test], labels=labels[test])
+        for (_, test), scored in zip(folds, by_fold, strict=True)
     ]
     served = None
     if folds and pool is None:
@@ -138,10 +139,7 @@ def cross_fit(
         sample = np.arange(0, count, max(1, count // _SERVED_ROWS)) if folds else None
         columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
         served = Scored(np.column_stack(columns), weights)
-        parts = [
-            Scored(scores[1][:, : plan.count], teacher=None if teacher is None else scores[1][:, -1])
-            for scores in by_fold
-        ] or [served]
+        parts = [part for _, part in by_fold] or [served]
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
@@ -171,11 +169,11 @@ def train(
     predict: Predict,
     n_jobs: int | None,
     teacher: Teacher | None = None,
-) -> tuple[Replicas, list[list[Array]]]:
+) -> tuple[Replicas, list[list[Scored]]]:
     """Train all models in one pool of processes.
 
-    Return those of all rows, and for each fold the scores (m, S) of its test rows and, with a pool of `count` rows, of
-    its share of the pool; those of a teacher are in a last column. Models of folds are not kept.
+    Return those of all rows, and for each fold the scores of its test rows and, with a pool of `count` rows, of its
+    share of the pool. Models of folds are not kept.
 
     Several folds score each row of a small pool, so that differences between models average out. A large one is divided
     between folds, which saves time. Replicas are trained on all rows only if there are no folds.
@@ -197,12 +195,12 @@ def train(
             jobs.append((clone(model), taught, plan.y, rows, weights, score))
     done = run_jobs(jobs, n_jobs, plan.begin(len(jobs)))
     of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
-    by_fold = [
-        [np.column_stack(column) for column in zip(*done[i : i + width], strict=True)]
-        for i in range(of_all, len(done), width)
-    ]
+    by_fold = []
+    for i in range(of_all, len(done), width):  # the scores of a teacher come last
+        parts = [np.column_stack(columns) for columns in zip(*done[i : i + width], strict=True)]
+        by_fold.append([Scored(x[:, : plan.count], teacher=None if teacher is None else x[:, -1]) for x in parts])
     if plan.by_seeds and folds:
-        plan.check_seeds(*by_fold[0][0].T[:2])
+        plan.check_seeds(*by_fold[0][0].scores.T[:2])
     return plan.replicas(done[:of_all]), by_fold
 
 
@@ -276,3 +274,53 @@ def make_folds(plan: ReplicaPlan, cv: Any) -> list[tuple[Rows, Rows]]:
                 f"the training rows of fold {i} have one class; use fewer folds, other groups, or cv=None"
             )
     return folds
+
+
+# ---------------------------------------------------------------------------- the default teacher
+
+
+class Trees(HistGradientBoostingClassifier):  # type: ignore[misc]
+    """Gradient-boosted trees that use one thread for few rows."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to training rows."""
+        with threadpool_limits(1 if len(X) < _FEW_ROWS else None, user_api="openmp"):
+            return super().fit(X, y, sample_weight)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities of the classes."""
+        with threadpool_limits(1 if len(X) < _FEW_ROWS else None, user_api="openmp"):
+            return super().predict_proba(X)
+
+
+def default_teacher(X: Any, pool: Any, seed: int) -> tuple[Any, Any, Any] | None:
+    """Return a teacher, and the training rows and the pool as it takes them; None if they are no tables."""
+    if hasattr(X, "tocsc"):
+        columns = np.sort(np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:_MOST_COLUMNS])
+        rows = [part.tocsc()[:, columns].toarray() for part in (X, pool)]
+    else:
+        parts = [_columns(part) for part in (X, pool)]
+        if not parts[0] or len(parts[0]) != len(parts[1]):
+            return None
+        rows = [np.column_stack(part) for part in zip(*map(_numbers, *parts), strict=True)]
+    # Small steps and trees: the default settings over-fit a few thousand rows.
+    model = Trees(learning_rate=0.05, max_iter=200, max_leaf_nodes=15, random_state=seed)
+    return model, *rows
+
+
+def _columns(X: Any) -> list[Any]:
+    """Return the columns of a frame or an array of two dimensions; none of anything else."""
+    if hasattr(X, "columns"):
+        return [np.asarray(X[name]) for name in X.columns]
+    array = np.asarray(X)
+    return list(array.T) if array.ndim == 2 else []
+
+
+def _numbers(column: Any, of_pool: Any) -> tuple[Array, Array]:
+    """Return a column of the training rows and of the pool as numbers; categories become their ranks."""
+    try:
+        return np.asarray(column, np.float64), np.asarray(of_pool, np.float64)
+    except (TypeError, ValueError):
+        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+        text = [part.astype(str).reshape(-1, 1) for part in (column, of_pool)]
+        return encoder.fit_transform(text[0])[:, 0], encoder.transform(text[1])[:, 0]

@@ -124,7 +124,7 @@ def fit_outcomes(done: CrossFit) -> Fitted:
         raise UncurseError(f"every target is {ends[0]:g}")
     if link == "log":  # the log odds of small shares are their logarithms, so right scores give a line
         ends = ends[0], ends[1] + _ROOM * (ends[1] - ends[0])
-    x, weight = on_link(rows.scores[:, 0], link), _weights(rows)
+    x, weight = on_link(rows.scores[:, 0], link), rows.row_weights
     weight = weight * (effective_rows(weight) / weight.sum() / rows.repeats)
     order = np.argsort(x, kind="stable")
     share = weight * (rows.labels - ends[0]) / (ends[1] - ends[0])
@@ -137,8 +137,8 @@ def fit_outcomes(done: CrossFit) -> Fitted:
     score, starts = np.unique(columns[0], return_index=True)
     total, shares = (np.add.reduceat(column, starts) for column in columns[1:])
     first, levels = isotonic_levels(shares / total, total)
-    both = np.column_stack([first, np.append(first[1:], len(score)) - 1]).ravel()  # ends of each step
-    estimate = OutcomeCurve(ends, curve, (score[both], np.repeat(levels, 2)), table)
+    steps = score, np.repeat(levels, np.diff(first, append=len(score)))
+    estimate = OutcomeCurve(ends, curve, steps, table)
     errors = error_table(estimate.share, estimate)
     record = FitRecord(
         "labels",
@@ -160,11 +160,11 @@ def _move(pool: Scored, rows: Scored, kind: ReplicaKind, link: str) -> tuple[flo
     """
     tables, found = [], []
     for part in (pool, rows):
-        scores = np.stack([clip_outliers(x, _weights(part)) for x in on_link(part.scores, link).T], axis=1)
+        scores = np.stack([clip_outliers(x, part.row_weights) for x in on_link(part.scores, link).T], axis=1)
         tables.append(_table(replace(part, scores=scores)))
-        covariance = np.cov(scores.T, ddof=0, aweights=_weights(part))
+        covariance = np.cov(scores.T, ddof=0, aweights=part.row_weights)
         ratio = 1 - float(kind.noise_variance(covariance)) / float(covariance[0, 0])
-        found.append((ratio, float(np.average(scores[:, 0], weights=_weights(part)))))
+        found.append((ratio, float(np.average(scores[:, 0], weights=part.row_weights))))
     (ratio, center), (own_ratio, own_center) = found
     if min(ratio, own_ratio) < _LEAST_LAMBDA:
         return 0.0, Affine(1.0, 0.0, link, "value")
@@ -173,11 +173,7 @@ def _move(pool: Scored, rows: Scored, kind: ReplicaKind, link: str) -> tuple[flo
     return shift, Affine(1 + shift * (ratio / own_ratio - 1), shift * away, link, "value")
 
 
-def _weights(part: Scored) -> Array:
-    return np.ones(len(part.scores)) if part.weights is None else part.weights
-
-
 def _table(part: Scored) -> ReplicaTable:
     """Return scores as a table of replicas, in which each different row counts once."""
-    weight, table = _weights(part), ReplicaTable.of_rows(part.scores)
-    return replace(table, weight=weight, effective_rows=effective_rows(weight) / part.repeats)
+    effective = effective_rows(part.row_weights) / part.repeats
+    return replace(ReplicaTable.of_rows(part.scores), weight=part.row_weights, effective_rows=effective)

@@ -157,7 +157,13 @@ class ReplicaPlan:
         check_is_estimator(inner)
         try:
             check_consistent_length(X, y)
-            self.template, self.seed = _unfitted(inner), _root_seed(random_state)
+            self.template = _unfitted(inner)
+            # Without a seed, do not draw from the global state.
+            state = np.random.default_rng() if random_state is None else random_state
+            is_generator = isinstance(state, np.random.Generator)
+            self.seed = int(
+                state.integers(_LARGEST_SEED) if is_generator else check_random_state(state).randint(_LARGEST_SEED)
+            )
         except (TypeError, ValueError) as error:
             raise UncurseError(str(error)) from None
         self.estimator, self.X, self.y = estimator, X, np.asarray(y)
@@ -165,7 +171,10 @@ class ReplicaPlan:
         self.groups = None if groups is None else _number_groups(groups, len(self.y), drawn=not self.by_seeds)
         self.weight_name = _weight_name(self.template)
         # With weights, scikit-learn bins features up to thirty times more slowly: repeat rows instead.
-        self.repeats = self.weight_name is None or (self.weights is None and _bins_slowly(self.template))
+        self.repeats = self.weight_name is None or (
+            self.weights is None
+            and isinstance(last_step(self.template), HistGradientBoostingClassifier | HistGradientBoostingRegressor)
+        )
         name = type(self.template).__name__
         if self.weights is not None:
             if self.weight_name is None:
@@ -198,28 +207,25 @@ class ReplicaPlan:
         With `then` a fit returns that of its model, not the model.
         """
         frozen = rows is None and isinstance(self.estimator, FrozenEstimator)
-        jobs = [self._job(self.estimator if frozen else _unfitted(self.template), rows, None, then)]
         at_most_once = self.repeats and _splits_rows(self.template, len(self.y))
-        for s in range(1, 1 if alone else self.count):
-            model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
-            times = None
-            if not self.by_seeds:
+        jobs = []
+        for s in range(1 if alone else self.count):
+            drawn, weights = rows, self.weights
+            if s == 0:
+                model = self.estimator if frozen else _unfitted(self.template)
+            else:
+                model = _with_seeds(self.template, self.seed_names, self.seed, s + self.count * fold)
+            if s > 0 and not self.by_seeds:
                 times = self._bootstrap.draw([self.seed, fold, s], rows, at_most_once=at_most_once)
-            jobs.append(self._job(model, rows, times, then))
+                if self.repeats:
+                    drawn = np.repeat(np.arange(len(times)), times)
+                else:
+                    drawn = np.flatnonzero(times)
+                    weights = np.asarray(times if weights is None else times * weights, np.float64)
+            if weights is not None and drawn is not None:
+                weights = weights[drawn]
+            jobs.append((model, self.X, self.y, drawn, {} if weights is None else {self.weight_name: weights}, then))
         return jobs
-
-    def _job(
-        self, model: Any, rows: Rows | None, times: NDArray[np.int64] | None, then: Callable[[Any], Any] | None
-    ) -> _Fit:
-        """Return the arguments of `_fit`. Rows that are drawn several times are weighted, or else repeated."""
-        weights = self.weights
-        if times is not None and self.repeats:
-            rows = np.repeat(np.arange(len(times)), times)
-        elif times is not None:
-            rows, weights = np.flatnonzero(times), times * (np.ones(len(times)) if weights is None else weights)
-        if weights is not None and rows is not None:
-            weights = weights[rows]
-        return model, self.X, self.y, rows, {} if weights is None else {self.weight_name: weights}, then
 
     @cached_property
     def _bootstrap(self) -> Bootstrap:
@@ -383,14 +389,6 @@ def _unfitted(estimator: Any) -> Any:
         return type(estimator)(**copy.deepcopy(estimator.get_params()))
 
 
-def _root_seed(random_state: Any) -> int:
-    if random_state is None:  # do not draw from the global state
-        random_state = np.random.default_rng()
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(_LARGEST_SEED))
-    return int(check_random_state(random_state).randint(_LARGEST_SEED))
-
-
 def _with_seeds(template: Any, names: Sequence[str], root: int, s: int) -> Any:
     seeds = np.random.default_rng([root, s]).integers(_LARGEST_SEED, size=len(names))
     return _unfitted(template).set_params(**dict(zip(names, seeds.tolist(), strict=True)))
@@ -413,10 +411,11 @@ def _weight_name(estimator: Any) -> str | None:
     return None if name is None else prefix + name
 
 
-def _bins_slowly(estimator: Any) -> bool:
+def last_step(estimator: Any) -> Any:
+    """Return the model of a pipeline, or the model itself."""
     while isinstance(estimator, Pipeline):
         estimator = estimator.steps[-1][1]
-    return isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor)
+    return estimator
 
 
 def _splits_rows(estimator: Any, rows: int) -> bool:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, is_classifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils import assert_all_finite, column_or_1d, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.multiclass import type_of_target
@@ -38,10 +37,9 @@ from ..methods.records import FitRecord, ScoreSummary
 from ..methods.replica_calibration import calibrate_replicas
 from ..methods.vad import VAD, fit_vad
 from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
-from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
+from .cross_fitting import CLIP, CrossFit, cross_fit, default_teacher, make_folds, on_link
 from .outcome_curve import fit_outcomes, has_log_link
-from .replicas import ReplicaPlan, check_is_estimator
-from .teacher import default_teacher
+from .replicas import ReplicaPlan, check_is_estimator, last_step
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -584,6 +582,4 @@ def _check_columns(model: Any, names: list[str] | None, X: Any, called: str) -> 
 
 def _is_from(estimator: Any, modules: tuple[str, ...]) -> bool:
     """Return whether a model, or the last step of a pipeline, comes from one of these modules."""
-    while isinstance(estimator, Pipeline):
-        estimator = estimator.steps[-1][1]
-    return any(part.__module__.startswith(modules) for part in type(estimator).__mro__)
+    return any(part.__module__.startswith(modules) for part in type(last_step(estimator)).__mro__)

@@ -55,7 +55,10 @@ def _pair(first: Any, second: Any) -> Any:
     if isinstance(first, Steps) and isinstance(second, Steps):
         raise UncurseError("cannot compose steps with steps; fit one of them on the predictions of the other")
     if isinstance(first, Steps):
-        return _after_steps(first, second)
+        mapped = second.transform(_convert(np.array(first.values), first.link, second.link))
+        values = np.asarray(_convert(mapped, second.link, first.link), np.float64)
+        values = np.maximum.accumulate(values) if first.monotone else values  # rounding
+        return replace(first, values=values.tolist(), slope=_tie_break(first.slope, second, first.link))
     if isinstance(second, Steps):
         return _before_steps(first, second)
     return _curve_of_one_link(first, second) if same else _curve_of_two_links(first, second)
@@ -63,14 +66,6 @@ def _pair(first: Any, second: Any) -> Any:
 
 def _convert(scores: Float, link: str, other: str) -> Float:
     return scores if link == other else get_link(other).inverse(get_link(link).phi(scores))
-
-
-def _after_steps(first: Steps, second: Affine | Curve) -> Steps:
-    values = second.transform(_convert(np.array(first.values), first.link, second.link))
-    values = np.asarray(_convert(values, second.link, first.link), np.float64)
-    if first.monotone:
-        values = np.maximum.accumulate(values)  # rounding
-    return replace(first, values=values.tolist(), slope=_tie_break(first.slope, second, first.link))
 
 
 def _before_steps(first: Affine | Curve, second: Steps) -> Steps:

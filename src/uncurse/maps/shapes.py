@@ -5,7 +5,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,6 +48,7 @@ class ScoreMap(documents.Saved):
     kind: ClassVar[str]
     link: str
     scale: str
+    _arrays: tuple[Array, Array]  # knots and values, for maps that have some
 
     def __repr__(self) -> str:
         values = ((part.name, getattr(self, part.name)) for part in fields(self))  # type: ignore[arg-type]
@@ -253,7 +253,8 @@ class Curve(ScoreMap):
         set_fields(self, left=_rising(self.left, "left"), right=_rising(self.right, "right"))
         if len(self.x) != len(self.y) or not self.x:
             raise UncurseError(f"a curve needs as many x as y and at least one; got {len(self.x)} and {len(self.y)}")
-        x, y = self._knots
+        x, y = np.array(self.x), np.array(self.y)
+        set_fields(self, _arrays=(x, y))
         if (np.diff(x) <= 0).any():
             raise UncurseError("the x of a curve must increase strictly; merge knots that coincide")
         if (np.diff(y) < 0).any():
@@ -263,12 +264,8 @@ class Curve(ScoreMap):
         if steep.size:
             raise UncurseError(f"the slope after x[{steep[0]}] of this curve is too large; merge the two knots")
 
-    @cached_property
-    def _knots(self) -> tuple[Array, Array]:
-        return np.array(self.x), np.array(self.y)
-
     def _transform(self, l: Float) -> Float:
-        x, y = self._knots
+        x, y = self._arrays
         result: Float = np.interp(l, x, y)
         result += self.left * np.minimum(l - x[0], 0.0)
         result += self.right * np.maximum(l - x[-1], 0.0)
@@ -319,7 +316,8 @@ class Steps(ScoreMap):
         set_fields(self, monotone=check_flag(self.monotone, "monotone"))
         if len(self.values) != len(self.edges) + 1:
             raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
-        edges, values = self._arrays
+        edges, values = np.array(self.edges), np.array(self.values)
+        set_fields(self, _arrays=(edges, values))
         if (np.diff(edges) <= 0).any():
             raise UncurseError("the edges of steps must increase strictly; merge edges that coincide")
         if self.monotone and (np.diff(values) < 0).any():
@@ -329,10 +327,6 @@ class Steps(ScoreMap):
             )
         if self.slope > 0 and not self.monotone:
             raise UncurseError(f"slope is {self.slope:g} and monotone=False; a tie-break needs monotone=True")
-
-    @cached_property
-    def _arrays(self) -> tuple[Array, Array]:
-        return np.array(self.edges), np.array(self.values)
 
     def _transform(self, l: Float) -> Float:
         edges, values = self._arrays

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import documents
@@ -22,9 +21,9 @@ from ..maps.combined import MAP_KINDS, from_dict
 from ..maps.compose import thin
 from ..text import html_table
 from ..validation import check_choice
-from .affine import POOL_SHARES, WINNER_SHARES, nearest_affine
+from .affine import nearest_affine
 from .noise import replica_kind
-from .records import TOP_SHARES, FitRecord
+from .records import FitRecord
 from .remaining_error import ErrorTable, Estimate, error_table
 
 
@@ -75,24 +74,7 @@ class Results:
             Its `max_error` is the largest relative difference between the mean predictions of line and map on these
             shares.
         """
-        score_map, record, top = self._result().map, self._result().record, np.zeros(len(TOP_SHARES))
-        by_request = record is not None and record.top_k is not None
-        winners = record is not None and (by_request or (alphas is None and record.labels_from == "winners"))
-        if not isinstance(score_map, Affine | Segmented):
-            rows = None if record is None else (record.labeled if winners and not by_request else record.pool)
-            if record is None or rows is None or (rows.scores is None and record.center is None):
-                raise UncurseError("a line needs the distribution of the scores, which this map was saved without")
-            if rows.scores is not None:
-                top = np.array(rows.scores.top)
-            else:  # only moments are known: take a normal
-                from scipy.special import ndtri
-
-                assert record.center is not None
-                assert record.score_variance is not None
-                tail = np.clip(TOP_SHARES, 1e-6, 1 - 1e-6)
-                top = record.center - np.sqrt(record.score_variance) * ndtri(tail)
-            top = top - logit_offset(record.negative_sampling_rate)
-        return nearest_affine(score_map, top, alphas or (WINNER_SHARES if winners else POOL_SHARES))
+        return nearest_affine(self._result().map, self._result().record, alphas)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the map, its record and its errors to a JSON file, atomically.
@@ -216,11 +198,8 @@ def load(path: str | os.PathLike[str]) -> Fitted:
 
 def fitted_of(source: Any) -> Fitted:
     """Return the fitted map of a path, a map, a `Fitted`, or a fitted method or estimator."""
-    if isinstance(source, Method):
+    if isinstance(source, Results):
         return source._result()
-    fitted = getattr(source, "fitted_", source)
-    if isinstance(fitted, Fitted):
-        return fitted
     if isinstance(source, ScoreMap):
         return Fitted(source)
     if isinstance(source, str | os.PathLike):

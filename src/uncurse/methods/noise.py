@@ -110,7 +110,7 @@ class ReplicaKind:
 
     def differences(self, columns: int) -> int:
         """Return the number of independent differences between replicas behind V."""
-        return columns - 1
+        return max(columns - (1 if self.exchangeable else 2), 1)
 
     def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
         """Summarize the replicas of each cell; `level` is that of a larger set that the rows are part of."""
@@ -119,9 +119,14 @@ class ReplicaKind:
     def level_variance(self, levels: Array) -> tuple[float, int]:
         """Return the variance of the mean logit of the predictions, and its degrees of freedom.
 
-        It is estimated from `levels`, the differences between the mean logits of replicas.
+        It is estimated from `levels`, the differences between the mean logits of replicas. Predictions follow the mean
+        of the columns; only with bootstraps they follow the served column, whose variance is that of a bootstrap.
         """
-        raise NotImplementedError
+        members = levels if self.exchangeable else levels[1:]
+        if len(members) == 1:
+            return float(np.square(members[0])), 1
+        averaged = len(members) if self.exchangeable or not self.served_is_a_column else 1
+        return float(np.var(members, ddof=1)) / averaged, len(members) - 1
 
     def under_fit(self, table: ReplicaTable) -> float:
         """Return by how much such a model usually under-predicts its top, which replicas do not show."""
@@ -158,10 +163,6 @@ class Seeds(ReplicaKind):
         mean = table.served + share * table.gap
         return ReplicaSummary(mean, variance, table.weight, size, size - 1, share * gap_level)
 
-    def level_variance(self, levels: Array) -> tuple[float, int]:
-        """Return the variance of the mean of all columns, which predictions follow."""
-        return float(np.var(levels, ddof=1)) / len(levels), len(levels) - 1
-
 
 class Bootstrap(ReplicaKind):
     """Column 0 is trained on all rows, and each other column on its own bootstrap sample.
@@ -180,10 +181,6 @@ class Bootstrap(ReplicaKind):
             return spread.gap
         return spread.within + np.square(np.maximum(spread.slope, 0.0)) * spread.served
 
-    def differences(self, columns: int) -> int:
-        """Return the number of independent differences between bootstraps."""
-        return max(columns - 2, 1)
-
     def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
         """Return the served score, and the variance of the bootstraps."""
         level = table.gap_level if level is None else level
@@ -191,12 +188,6 @@ class Bootstrap(ReplicaKind):
         spread = Spread(np.square(served), table.gap_squared(level), table.spread, slope, table.n_replicas)
         freedom = self.differences(table.n_replicas)
         return ReplicaSummary(table.served, self.noise(spread), table.weight, 1, freedom, 0.0)
-
-    def level_variance(self, levels: Array) -> tuple[float, int]:
-        """Return the variance of the bootstraps, which is that of the served model."""
-        if len(levels) == 2:
-            return float(np.square(levels[1])), 1
-        return float(np.var(levels[1:], ddof=1)), len(levels) - 2
 
     def under_fit(self, table: ReplicaTable) -> float:
         """Return 0 where bootstraps follow the served score, as linear models do, and more where they fall behind."""
@@ -233,19 +224,10 @@ class Ensemble(ReplicaKind):
         """Return the variance of the members divided by their number."""
         return spread.within / (spread.columns - 1)
 
-    def differences(self, columns: int) -> int:
-        """Return the number of independent differences between members."""
-        return columns - 2
-
     def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
         """Return the served mean, and the variance of the members."""
         size = table.n_replicas - 1
         return ReplicaSummary(table.served, table.spread, table.weight, size, size - 1, 0.0, size)
-
-    def level_variance(self, levels: Array) -> tuple[float, int]:
-        """Return the variance of the mean of the members."""
-        size = len(levels) - 1
-        return float(np.var(levels[1:], ddof=1)) / size, size - 1
 
 
 class Snapshots(Seeds):

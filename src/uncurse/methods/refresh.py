@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from ..evidence.from_arrays import column_names
 from ..links import logistic, logit
 from ..maps import Affine, Curve, ScoreMap, compose
 from ..maps.combined import predicted_cells
-from ..threads import one_blas_thread
 from ..validation import warn_user
 from .fitted import Fitted, Method, fitted_of
 from .noise import replica_kind
@@ -76,13 +74,8 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Method, evidence: 
     if record is not None:
         _check_served(spec, record)
     else:
-        data = DataRecord(0, spec.scores[:1])
-        options: dict[str, Any] = {
-            "scale": spec.scale,
-            "link": spec.link,
-            "negative_sampling_rate": spec.negative_sampling_rate,
-        }
-        record = FitRecord("unknown", data, reason="the map had no record of its fit", segment=spec.segment, **options)
+        record = FitRecord.of("unknown", evidence, None, reason="the map had no record of its fit")
+        record = replace(record, pool=DataRecord(0, spec.scores[:1]))
     seen = {os.path.realpath(source) for source in record.label_sources}
     repeated = [source for source in evidence.sources if source != "-" and os.path.realpath(source) in seen]
     if repeated:
@@ -163,20 +156,38 @@ class _Rows:
 def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[RefreshRecord, Affine | Curve | None]:
     """Compare the labels with the predictions; return what has changed, and the update; None if nothing has."""
     last = record.refreshes[-1] if record.refreshes else None
-    known = None if last is None else _uncertainty(last)
-    positives = float(rows.label.sum())
+    known = None
+    if last is not None and len(last.uncertainty) == 3:  # what it left uncertain, in log odds of the map that it wrote
+        level, both, slope = last.uncertainty
+        scale = np.array([1.0, 1 / (1 + last.slope)])
+        covariance = np.array([[level, both], [both, slope]]) * np.outer(scale, scale)
+        known = Known(last.center + last.level, covariance)
+    positives, total, reason = float(rows.label.sum()), float(rows.weight.sum()), ""
+    expected = float(rows.weight @ logistic(rows.z))
+    if positives <= 0:
+        reason = f"no label is positive, and the map predicts {expected:,.1f} positives: nothing changes"
+    elif total - positives <= 1e-9 * total:
+        reason = f"no label is negative, and the map predicts {total - expected:,.1f} negatives: nothing changes"
     found = RefreshRecord(
         number=1 if last is None else last.number + 1,
         rows=evidence.rows,
         positives=positives,
         sources=evidence.sources,
         supported="nothing",
-        reason=_one_class(rows),
+        reason=reason,
         changed=False,
         center=0.0,
     )
-    if found.reason:
-        return (found if last is None or known is None else _carried(found, last, known)), None
+    if reason:
+        if last is not None and known is not None:  # what was uncertain before still is
+            found = replace(
+                found,
+                center=known.center,
+                level_error=last.level_error,
+                slope_error=last.slope_error / (1 + last.slope),
+                uncertainty=_upper(known.covariance),
+            )
+        return found, None
     drift = fit_drift(rows.z, rows.weight, rows.label, known)
     found = replace(
         found,
@@ -211,37 +222,6 @@ def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[Refres
             "change is rarely a drift; check the labels, or fit the map again"
         )
     return found, update
-
-
-def _one_class(rows: _Rows) -> str:
-    """Say that all labels are of one class; empty if they are not."""
-    positives, total = float(rows.label.sum()), float(rows.weight.sum())
-    expected = float(rows.weight @ logistic(rows.z))
-    if positives <= 0:
-        return f"no label is positive, and the map predicts {expected:,.1f} positives: nothing changes"
-    if total - positives <= 1e-9 * total:
-        return f"no label is negative, and the map predicts {total - expected:,.1f} negatives: nothing changes"
-    return ""
-
-
-def _uncertainty(last: RefreshRecord) -> Known | None:
-    """Return what the last refresh left uncertain, in log odds of the map that it wrote."""
-    if len(last.uncertainty) != 3:
-        return None
-    level, both, slope = last.uncertainty
-    scale = np.array([1.0, 1 / (1 + last.slope)])
-    return Known(last.center + last.level, np.array([[level, both], [both, slope]]) * np.outer(scale, scale))
-
-
-def _carried(found: RefreshRecord, last: RefreshRecord, known: Known) -> RefreshRecord:
-    """Return the record of a refresh that changes nothing: what was uncertain before still is."""
-    return replace(
-        found,
-        center=known.center,
-        level_error=last.level_error,
-        slope_error=last.slope_error / (1 + last.slope),
-        uncertainty=_upper(known.covariance),
-    )
 
 
 def _upper(covariance: Array) -> tuple[float, ...]:
@@ -384,33 +364,25 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     before = np.zeros((size, size))
     if known is not None:
         before[:2, :2] = known.about(center)
-    parts, fits, evidence = [], [], []
-    with one_blas_thread():
-        # Only ratios of prior weights matter, so a curve may be missing.
-        drifted = range(1, 3 if basis is None else 4)
-        sizes = [
-            (part, sd, _PRIOR[part] * share) for part in drifted for sd, share in zip(_SIZES, _SIZE_PRIOR, strict=True)
-        ]
-        for part, sd, prior in [(0, 0.0, _PRIOR[0]), *sizes]:
-            used = size if part == 3 else 2
-            variance = np.zeros(used)
-            variance[:1] = sd**2 * (part >= 1)
-            variance[1:2] = (_SLOPE_SIZE * sd) ** 2 * (part >= 2)
-            variance[2:] = (_CURVE_SIZE * sd) ** 2
-            mean, covariance = np.zeros(size), np.zeros((size, size))
-            mean[:used], covariance[:used, :used], likelihood = marginal_likelihood(
-                features[:used], weight, label, z, before[:used, :used] + np.diag(variance)
-            )
-            parts.append(part)
-            fits.append((mean, covariance))
-            evidence.append(likelihood + np.log(prior))
-    part_of, posterior = np.array(parts), np.exp(np.array(evidence) - max(evidence))
+    # Only ratios of prior weights matter, so a curve may be missing.
+    drifted = range(1, 3 if basis is None else 4)
+    models = [(part, sd, share) for part in drifted for sd, share in zip(_SIZES, _SIZE_PRIOR, strict=True)]
+    models.insert(0, (0, 0.0, 1.0))
+    part_of, evidence = np.array([part for part, _, _ in models]), np.zeros(len(models))
+    means, covariances = np.zeros((len(models), size)), np.zeros((len(models), size, size))
+    for i, (part, sd, share) in enumerate(models):
+        variance = np.full(size, (part == 3) * (_CURVE_SIZE * sd) ** 2)
+        variance[:2] = (part >= 1) * sd**2, (part >= 2) * (_SLOPE_SIZE * sd) ** 2
+        means[i], covariances[i], likelihood = marginal_likelihood(
+            features, weight, label, z, before + np.diag(variance)
+        )
+        evidence[i] = likelihood + np.log(_PRIOR[part] * share)
+    posterior = np.exp(evidence - evidence.max())
     posterior /= posterior.sum()
     probabilities = np.array([posterior[part_of >= part].sum() for part in (1, 2, 3)])
     if probabilities[2] <= _SUPPORTED:
         posterior = np.where(part_of < 3, posterior, 0.0) / posterior[part_of < 3].sum()
-        basis, size = None, 2
-    means, covariances = np.stack([m[:size] for m, _ in fits]), np.stack([c[:size, :size] for _, c in fits])
+        basis, means, covariances = None, means[:, :2], covariances[:, :2, :2]
     mean = posterior @ means
     squares = covariances + np.einsum("mi,mj->mij", means - mean, means - mean)
     both = np.where(part_of >= 2, posterior, 0.0)

@@ -13,6 +13,7 @@ with lower true scores, a high served score owes more to luck. Replicas show by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,7 +25,7 @@ from ..calibration.calibrators import fit_calibrator
 from ..calibration.logistic import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
-from ..evidence import Evidence, LogSpec
+from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, clip_outliers, outlier_fences
 from ..links import logistic
 from ..maps import Affine, Curve, Segmented, Steps
@@ -247,13 +248,20 @@ def calibrate_replicas(
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
     record = FitRecord.of("labels", pool, labeled, replicas=replicas, labels_from=labels_from)
     extremes = describe_extremes(table)
-    if extremes and kind.served_is_a_column and not _is_line(labeled):
-        return _isotonic(pool, labeled, replace(record, reason=extremes)), None
+    if extremes and kind.served_is_a_column:
+        steps = _isotonic(pool, labeled, replace(record, reason=extremes))
+        if steps is not None:
+            return steps, None
     scaling = fit_scaling(TruthModel(rows, replicas))
     if not own_rows:  # otherwise the replicas were trained here
         check_replicas(kind, pool, table.rescaled(*scaling))
     if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
-        _warn_of_odds(scaling[1], pool.spec)
+        rate = pool.spec.negative_sampling_rate
+        check = f"check negative_sampling_rate={rate}; " if rate not in (None, 1.0) else ""
+        warn_user(
+            f"the odds of the labels are {float(np.exp(min(scaling[1], 20.0))):.1f} times as high as the scores say; "
+            f"{check}if the log keeps only a share of its negative rows, weight each row that it keeps by 1 / share"
+        )
     # The same precision for both: the difference between them is what matters.
     least = min(table.effective_rows, rows.effective_rows)
     models = [TruthModel(each.rescaled(*scaling), replicas, least) for each in (table, rows)]
@@ -307,29 +315,27 @@ def calibrate_replicas(
     return Solution(score_map, record, fit), fit
 
 
-def _is_line(labeled: Evidence) -> bool:
-    """Return whether a line in the scores describes the log odds of the labels as well as any increasing curve."""
+def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution | None:
+    """Calibrate scores that are no log odds by isotonic regression, which needs their order alone.
+
+    Return None if a line in the scores describes the log odds of the labels as well.
+    """
     cells = labeled.served
     assert cells is not None
     assert cells.label is not None
-    likelihood = []
-    for method in ("isotonic", "platt"):
-        try:
-            log_odds = fit_calibrator(method, cells).transform(cells.score)
-        except UncurseError:  # a few scores that are far out can reverse the line
-            return False
-        likelihood.append(float(cells.label @ log_odds - cells.weight @ np.logaddexp(0.0, log_odds)))
-    labels, total = float(cells.label.sum()), float(cells.weight.sum())
-    rows = cells.effective_rows / total
-    rarer = rows * min(labels, total - labels)
-    return bool(rows * (likelihood[0] - likelihood[1]) < _BEND * rarer ** (1 / 3))
-
-
-def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution:
-    """Calibrate scores that are no log odds by isotonic regression, which needs their order alone."""
-    assert labeled.served is not None
-    steps = fit_calibrator("isotonic", labeled.served)
+    steps, line = fit_calibrator("isotonic", cells), None
     assert isinstance(steps, Steps)
+    with suppress(UncurseError):  # a few scores that are far out can reverse the line
+        line = fit_calibrator("platt", cells)
+    if line is not None:
+        curve, straight = (each.transform(cells.score) for each in (steps, line))
+        gain = cells.label @ (curve - straight) - cells.weight @ (
+            np.logaddexp(0.0, curve) - np.logaddexp(0.0, straight)
+        )
+        labels, total = float(cells.label.sum()), float(cells.weight.sum())
+        rows = cells.effective_rows / total
+        if rows * float(gain) < _BEND * (rows * min(labels, total - labels)) ** (1 / 3):
+            return None
     # The slope inside the steps, however small, is too much for scores of any size.
     score_map = on_scores(pool.spec, replace(steps, slope=0.0))
     record = replace(
@@ -339,16 +345,6 @@ def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution:
         no_interval="the scores are no log odds",
     )
     return Solution(Segmented(score_map, {}) if pool.segments else score_map, record)
-
-
-def _warn_of_odds(level: float, spec: LogSpec) -> None:
-    """Warn of labels whose odds are far above those of the scores, as if negative rows were missing."""
-    rate = spec.negative_sampling_rate
-    check = f"check negative_sampling_rate={rate}; " if rate not in (None, 1.0) else ""
-    warn_user(
-        f"the odds of the labels are {float(np.exp(min(level, 20.0))):.1f} times as high as the scores say; {check}if "
-        "the log keeps only a share of its negative rows, weight each row that it keeps by 1 / share"
-    )
 
 
 def _not_denoised(pool: TruthModel, labeled: TruthModel) -> str:
@@ -493,28 +489,22 @@ def shift_probability(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKi
     Mean, spread and noise are compared. All are the same with probability ½; otherwise each differs by a normal of
     known size.
     """
-    (mine, my_errors), (theirs, their_errors) = (_moments(table, kind) for table in (pool, labeled))
-    difference = (mine - theirs) / np.array([float(np.exp(theirs[1])), 1.0, 1.0])
-    error = my_errors + their_errors
+    values, errors = np.empty((2, 3)), np.empty((2, 3))  # mean, log standard deviation and log noise of both
+    for i, table in enumerate((pool, labeled)):
+        w = table.weight / table.weight.sum()
+        x, variance = (clip_outliers(column, w) for column in (table.served, kind.summarize(table).variance))
+        mean, noise = float(w @ x), float(w @ variance)
+        square = np.square(x - mean)
+        spread = float(w @ square)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values[i] = mean, 0.5 * np.log(spread), 0.5 * np.log(noise)
+            relative = (float(w @ np.square(part - 1)) / 4 for part in (square / spread, variance / noise))
+            errors[i] = np.array([1.0, *relative]) / table.effective_rows  # squared, of means in standard deviations
+    difference = (values[0] - values[1]) / np.array([np.exp(values[1, 1]), 1.0, 1.0])
+    error = errors.sum(axis=0)
     known = np.isfinite(difference) & (error > _ROUNDING)  # replicas that are equal have no noise to compare
     factor = log_bayes_factor(difference[known], error[known], np.square(_SIZES[known]))
     return float(logistic(-np.asarray(factor.sum())))
-
-
-def _moments(table: ReplicaTable, kind: ReplicaKind) -> tuple[Array, Array]:
-    """Return mean, log standard deviation and log noise of a table, and their squared standard errors.
-
-    The first error is in standard deviations of the score.
-    """
-    w = table.weight / table.weight.sum()
-    x, variance = (clip_outliers(values, w) for values in (table.served, kind.summarize(table).variance))
-    mean, noise = float(w @ x), float(w @ variance)
-    square = np.square(x - mean)
-    spread = float(w @ square)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.array([mean, 0.5 * np.log(spread), 0.5 * np.log(noise)])
-        relative = [1.0, float(w @ np.square(square / spread - 1)) / 4, float(w @ np.square(variance / noise - 1)) / 4]
-    return values, np.array(relative) / table.effective_rows
 
 
 # ---------------------------------------------------------------------------- the teacher

@@ -20,9 +20,7 @@ no such step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,9 +57,12 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 
 @dataclass(frozen=True)
 class Requests:
-    """Rows of a pool, and what selects the best `k` of each request: the score, or value × probability."""
+    """Rows of a pool, and what selects the best `k` of each request: the score, or value × probability.
 
-    codes: NDArray[np.intp]
+    Without `codes` all rows are selected.
+    """
+
+    codes: NDArray[np.intp] | None = None
     k: int = 1
     value: Array | None = None
 
@@ -80,6 +81,8 @@ class Requests:
 
     def best(self, score: Array) -> NDArray[np.bool_]:
         """Return which rows a logit selects."""
+        if self.codes is None:
+            return np.ones(len(score), bool)
         if self.value is not None:
             with np.errstate(divide="ignore"):
                 score = np.maximum(np.log(self.value) + np.log(logistic(score)), -1e12)
@@ -87,6 +90,8 @@ class Requests:
 
     def variance(self, score: Array) -> float:
         """Return the variance within requests."""
+        if self.codes is None:
+            return float(score.var())
         size = np.bincount(self.codes)
         away = score - (np.bincount(self.codes, score) / np.maximum(size, 1))[self.codes]
         freedom = len(score) - np.count_nonzero(size)
@@ -94,14 +99,14 @@ class Requests:
 
 
 def _looks(
-    logits: Array, kind: ReplicaKind, best: Callable[[Array], Any], variance: Callable[[Array], float]
+    logits: Array, kind: ReplicaKind, requests: Requests
 ) -> tuple[list[tuple[Array, Array]], float, float, float]:
     """Return the second looks at selected rows that this kind of replica gives.
 
     They are the scores that selected and how far these exceed the look, once per look; the variance of the look; by how
     much the gap of the served score is larger, and by how much the variance of the true scores about it.
     """
-    size, served = logits.shape[1], _served(logits, kind)
+    size, served, best, variance = logits.shape[1], _served(logits, kind), requests.best, requests.variance
     if kind.exchangeable:
         won = best(served)
         center, slope = float(served.mean()), kind.slope(np.cov(logits.T))
@@ -167,19 +172,15 @@ class _Luck:
         return np.asarray(logit(np.clip(rate, 1e-300, 1 - 1e-16)), np.float64)
 
 
-def _luck(logits: Array, kind: ReplicaKind, requests: Requests | None = None) -> _Luck:
+def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
     """Fit the gap of the winners of requests, or of all rows, to a second look.
 
     It is a natural spline of the score, in standard deviations, whose bends have a normal prior of the most likely
     width.
     """
-    if requests is None:
-        looks = _looks(logits, kind, lambda score: np.ones(len(score), bool), lambda score: float(score.var()))
-        served, k = _served(logits, kind), 1
-    else:
-        looks, served, k = _looks(logits, kind, requests.best, requests.variance), _served(logits, kind), requests.k
-        served = served[requests.best(served)]
-    pairs, of_look, scale, spread = looks
+    served = _served(logits, kind)
+    served = served[requests.best(served)]
+    pairs, of_look, scale, spread = _looks(logits, kind, requests)
     z = np.concatenate([(score - score.mean()) / (float(score.std()) or 1.0) for score, _ in pairs])
     gap = np.concatenate([gap for _, gap in pairs])
     knots = np.unique(np.quantile(z, _KNOTS))
@@ -190,7 +191,7 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests | None = None) ->
     gram, moment = features @ features.T, features @ gap
     line = np.linalg.lstsq(features[:2].T, gap, rcond=None)[0]
     # Looks at the same winner, and the k best of a request, are alike.
-    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(pairs) * k
+    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(pairs) * requests.k
 
     def fit(width: float) -> tuple[float, Array, Array]:
         prior = np.append([0.0, 0.0], np.full(len(knots) - 2, width**-2))
@@ -313,7 +314,10 @@ def fit_requests(
             if labeled_scores is None:
                 raise UncurseError("with request, labeled rows must be rows: pass scores and labels, not evidence")
             reason += "; labels give the rate at a score"
-            of_labeled, labels = _luck(logits_of(labeled_scores) - shift, kind), fit_labels(rows, rows.served)
+            of_labeled, labels = (
+                _luck(logits_of(labeled_scores) - shift, kind, Requests()),
+                fit_labels(rows, rows.served),
+            )
             slope = np.polyfit(of_labeled.log_odds(served[won]), labels(served[won]), 1)[0]
             estimate = replace(
                 estimate,

@@ -18,6 +18,8 @@ from ..maps.shapes import logit_knots
 from .noise import ReplicaKind, identical_replicas
 from .records import SegmentRecord
 
+_hermegauss = cache(np.polynomial.hermite_e.hermegauss)  # nodes take longer to find than to use
+
 
 @dataclass(frozen=True)
 class Shrinkage:
@@ -28,6 +30,7 @@ class Shrinkage:
     center: float  # mean of the served score
     noise: float  # V
     variance: float  # of the served score
+    identical: bool = False  # replicas, so that they show no noise
 
     @classmethod
     def of(
@@ -47,34 +50,28 @@ class Shrinkage:
         if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
             raise UncurseError(f"the served scores are constant at {center:g}{where}; pass scores that differ")
         noise = float(kind.noise_variance(covariance)) if variance is None else variance
-        if variance is None and identical_replicas(noise, spread):
+        identical = variance is None and identical_replicas(noise, spread)
+        if identical:
             noise = 0.0  # exactly: rounding must not move a score across the edge of a bin
         value, rows = 1 - noise / spread, moments.effective_rows
         if table is None:
             differences = 0 if variance is not None else kind.differences(len(mean))
-            return cls(value, normal_error(value, rows, differences, kind.exchangeable), center, noise, spread)
+            error = normal_error(value, rows, differences, kind.exchangeable)
+            return cls(value, error, center, noise, spread, identical)
         # By the influence function of λ, which holds for scores of any distribution.
         w, summary = table.weight / table.weight.sum(), kind.summarize(table)
         noise_of, square = summary.variance / summary.served_models, np.square(table.served - w @ table.served)
         influence = (noise_of - w @ noise_of - (1 - value) * (square - w @ square)) / float(w @ square)
-        return cls(value, float(np.sqrt(w @ np.square(influence) / rows)), center, noise, spread)
-
-    @property
-    def identical(self) -> bool:
-        """Whether the replicas are identical."""
-        return identical_replicas(self.noise, self.variance)
+        error = float(np.sqrt(w @ np.square(influence) / rows))
+        return cls(value, error, center, noise, spread, identical)
 
     def map(self, link: str = "logistic", *, curvature: bool = False) -> ScoreMap:
         """Return the map φ(λl + (1 − λ)c), or with curvature E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV)."""
         intercept = (1 - self.value) * self.center
-        if not curvature:
-            return Affine(self.value, intercept, link)
-        variance = self.value * max(self.noise, 0.0)
-        if link == "identity" or self.value == 0:
-            return Affine(self.value, intercept, link)
-        if link == "log":
-            return Affine(self.value, intercept + variance / 2, link)
-        nodes, weights = _nodes()
+        variance = self.value * max(self.noise, 0.0) if curvature else 0.0
+        if not curvature or link != "logistic" or self.value == 0:
+            return Affine(self.value, intercept + (variance / 2 if link == "log" else 0.0), link)
+        nodes, weights = _hermegauss(61)
         m = logit_knots()
         l = m[:, None] + np.sqrt(variance) * nodes
         # φ and 1 − φ separately, so that neither tail loses digits.
@@ -92,12 +89,6 @@ def normal_error(shrinkage: float, rows: float, differences: int, served_in_nois
     if differences and served_in_noise:
         factor -= 2 * (1 - shrinkage) / (differences + 1)
     return abs(1 - shrinkage) * float(np.sqrt(2 / rows * max(factor, 0.0)))
-
-
-@cache
-def _nodes() -> tuple[Array, Array]:
-    """Return nodes and weights of a Gauss–Hermite rule, which take longer to find than to use."""
-    return np.polynomial.hermite_e.hermegauss(61)
 
 
 def shrink_towards(target: float, values: Array, errors: Array) -> Array:
@@ -138,16 +129,14 @@ def by_segment(
     spread = np.array([covariance[0, 0] for _, covariance in parts.values()])
     known = (rows > 2 * (1 + 1e-9)) & (spread > 0)
     noise = np.array([float(kind.noise_variance(c)) if variance is None else variance for _, c in parts.values()])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own = np.where(known, 1 - noise / spread, 0.0)
     # The common λ is that within segments: the spread between centers is not noise.
     within = 1 - whole.noise / whole.variance
     if known.any():
-        n, total = rows[known], spread[known]
-        within = 1 - float(n @ ((1 - own[known]) * total)) / float(n @ total)
+        within = 1 - float(rows[known] @ noise[known]) / float(rows[known] @ spread[known])
+    own = np.where(known, 1 - noise / np.where(known, spread, 1.0), within)
     differences = 0 if variance is not None else kind.differences(len(next(iter(parts.values()))[0]))
     errors = np.array([normal_error(within, n, differences, kind.exchangeable) for n in rows])
-    values = shrink_towards(within, np.where(known, own, within), np.where(known, errors, np.inf))
+    values = shrink_towards(within, own, np.where(known, errors, np.inf))
     means = np.array([mean[0] for mean, _ in parts.values()])
     if center_of is not None:
         means = np.array([center_of(part) for part in pool.segments.values()])

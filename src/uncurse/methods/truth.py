@@ -84,7 +84,16 @@ class _Mixture:
         iterations = int(np.clip(needed, _MIN_ITERATIONS, _MAX_ITERATIONS))
         by_variance = self.by_variance
         back = np.ascontiguousarray(self.kernel.transpose(0, 2, 1))
-        share = np.stack([self._first_share(w).T for w in weights], axis=2)  # (N, L, R)
+        share = np.empty((_NOISES, _POINTS, len(weights)))
+        for r, w in enumerate(weights):  # start with the normal prior and the single noise that VAD assumes
+            center, noise = float(w @ self.summary.mean), max(float(w @ self.summary.variance), _TINY)
+            total = float(w @ np.square(self.summary.mean - center))
+            true = max(total - noise / self.summary.models, _LEAST_TRUE * total, _TINY)
+            exponent = 0.5 * np.square(self.points - center) / true
+            by_score = np.exp(exponent.min() - exponent) * np.gradient(self.points)
+            distance = 0.5 * np.square(np.log(self.noises**2 / noise) / _NOISE_SPREAD)
+            near = np.exp(distance.min() - distance)
+            share[:, :, r] = np.outer((1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES, by_score)
         with one_blas_thread():
             for _ in range(iterations):
                 by_noise = np.matmul(self.kernel, share)  # (N, B, R)
@@ -93,18 +102,6 @@ class _Mixture:
                 share = share * np.matmul(back, np.ascontiguousarray(ratio.transpose(2, 1, 0)))
                 share /= share.sum(axis=(0, 1))
         return [TrueScores(self, np.ascontiguousarray(share[:, :, r].T)) for r in range(len(observed))]
-
-    def _first_share(self, weight: Array) -> Array:
-        """Return the normal prior and the single noise that VAD assumes, up to a factor: (L, N)."""
-        mean, variance, points = self.summary.mean, self.summary.variance, self.points
-        center, noise = float(weight @ mean), max(float(weight @ variance), _TINY)
-        total = float(weight @ np.square(mean - center))
-        true = max(total - noise / self.summary.models, _LEAST_TRUE * total, _TINY)
-        exponent = 0.5 * np.square(points - center) / true
-        by_score = np.exp(exponent.min() - exponent) * np.gradient(points)
-        distance = 0.5 * np.square(np.log(self.noises**2 / noise) / _NOISE_SPREAD)
-        near = np.exp(distance.min() - distance)
-        return np.outer(by_score, (1 - _UNIFORM) * near / near.sum() + _UNIFORM / _NOISES)
 
     def integrals(self, x: Array, models: int) -> tuple[Array, Array, Array]:
         """Return the likelihood of `x`, the mean of several models, times φ, 1 − φ and φ²: (N, L, X).
@@ -170,25 +167,14 @@ class TruthModel:
     def __init__(self, table: ReplicaTable, replicas: str, rows: float | None = None, denoise: bool = True) -> None:
         self.table, self.kind, self.denoise = table, replica_kind(replicas), denoise
         self.rows = table.effective_rows if rows is None else rows
-        self.summary = self.kind.summarize(table)
-
-    @cached_property
-    def noise(self) -> float:
-        """Mean variance between replicas."""
-        return float(self.summary.weight @ self.summary.variance / self.summary.weight.sum())
-
-    @property
-    def served_noise(self) -> float:
-        """Mean noise variance of the served score."""
-        return self.noise / self.summary.served_models
-
-    @cached_property
-    def identical(self) -> bool:
-        """Whether the replicas are identical to the precision of the cells."""
-        w = self.table.weight / self.table.weight.sum()
-        variance = float(w @ np.square(self.table.served - w @ self.table.served))
-        # Rounding to cells gives equal gaps a variance of at most two thirds of the squared width.
-        return identical_replicas(self.noise, variance) or self.noise <= self.table.width**2
+        self.summary, w = self.kind.summarize(table), table.weight / table.weight.sum()
+        #: Mean variance between replicas, and mean noise variance of the served score.
+        self.noise = float(self.summary.weight @ self.summary.variance / self.summary.weight.sum())
+        self.served_noise = self.noise / self.summary.served_models
+        variance = float(w @ np.square(table.served - w @ table.served))
+        #: Whether the replicas are identical to the precision of the cells. Rounding to cells gives equal gaps a
+        #: variance of at most two thirds of the squared width.
+        self.identical = identical_replicas(self.noise, variance) or self.noise <= table.width**2
 
     @cached_property
     def latent(self) -> TrueScores | None:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..calibration.calibrators import CALIBRATORS, fit_calibrator
 from ..errors import UncurseError
-from ..evidence import Evidence, Moments
+from ..evidence import Evidence
 from ..evidence.from_arrays import labeled_evidence, pool_evidence, sample_table
 from ..evidence.histogram import ReplicaTable
 from ..evidence.spec import check_negative_sampling_rate
@@ -26,7 +26,7 @@ from ..threads import one_blas_thread
 from ..validation import check_choice, check_flag, check_number, check_numbers, warn_user
 from .fitted import Method, Solution, on_scores
 from .label_free import Monotone, label_free_estimate, lines_of
-from .noise import ReplicaKind, check_log_odds, check_replicas, replica_kind, served_lead
+from .noise import check_log_odds, check_replicas, replica_kind, served_lead
 from .records import FitRecord
 from .remaining_error import Estimate
 from .shrinkage import Shrinkage, by_segment, segment_records
@@ -192,11 +192,10 @@ class VAD(Method):
         with one_blas_thread():
             if variance is None:
                 kind.check_columns(len(evidence.spec.scores))
-                if self.link != "logistic" or self.scale == "value" or not evidence.rows:
-                    pass
-                elif evidence.replicas is not None:
+                of_logits = self.link == "logistic" and self.scale != "value" and evidence.rows > 0
+                if of_logits and evidence.replicas is not None:
                     table = kind.table_of(evidence, "pool")
-                elif not isinstance(pool, Evidence) and sample_weight is None:
+                elif of_logits and not isinstance(pool, Evidence) and sample_weight is None:
                     table = kind.table(sample_table(check_numbers(pool, "pool"), evidence.spec, _SAMPLE))
                 check_replicas(kind, evidence, table)
             fitted = fit_vad(self, evidence, rows, table, variance).fitted()
@@ -321,7 +320,17 @@ def _tandem(
     rows = Shrinkage.of(labeled.moments, kind, where=" on the labeled rows")
     if rows.value <= 0:
         raise UncurseError(f"λ = {rows.value:.3g} on the labeled rows: replicas differ more than scores vary there")
-    _warn_of_selection(pool.moments, labeled.moments, kind, shrinkage.value, rows.value)
+    lead = served_lead(pool.moments, labeled.moments, kind)
+    if lead:
+        warn_user(
+            f"the served scores exceed the other replicas by {lead:+.2f} more on the labeled rows than on the pool, "
+            "as if the served score had selected them; then λ is biased: label rows that were selected without it"
+        )
+    if shrinkage.value / rows.value > _LARGEST_RATIO and not kind.shows_selection:
+        warn_user(
+            f"λ is {shrinkage.value:.3g} on the pool and {rows.value:.3g} on the labeled rows, whose scores vary less; "
+            "if the served score selected them, λ is biased: use ReplicaCalibrator or Auto with labels_from='winners'"
+        )
     calibration = fit_calibrator(vad.calibrator, labeled.served)
 
     def center_of(part: Evidence) -> float:
@@ -345,18 +354,3 @@ def _tandem(
     if vad.recenter and link == "logistic":
         return rows, recentered, None
     return rows, calibrated_first, center_of
-
-
-def _warn_of_selection(pool: Moments, labeled: Moments, kind: ReplicaKind, of_pool: float, of_labeled: float) -> None:
-    """Warn if the served score seems to have selected the labeled rows of a tandem, which biases λ."""
-    lead = served_lead(pool, labeled, kind)
-    if lead:
-        warn_user(
-            f"the served scores exceed the other replicas by {lead:+.2f} more on the labeled rows than on the pool, "
-            "as if the served score had selected them; then λ is biased: label rows that were selected without it"
-        )
-    if of_pool / of_labeled > _LARGEST_RATIO and not kind.shows_selection:
-        warn_user(
-            f"λ is {of_pool:.3g} on the pool and {of_labeled:.3g} on the labeled rows, whose scores vary less; if the "
-            "served score selected them, λ is biased: use ReplicaCalibrator or Auto with labels_from='winners'"
-        )
