@@ -46,7 +46,7 @@ def monitor(
         list[str] | None,
         typer.Option(
             help="New rows of the whole candidate pool with all replicas, or evidence of them; their scores and λ are "
-            "compared with the fit. May be repeated.",
+            "compared with the fit. May be repeated."
         ),
     ] = None,
     state: Annotated[

@@ -43,11 +43,7 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
 
 
 def add_rows(
-    evidence: Evidence,
-    scores: Float,
-    labels: NDArray[Any] | None,
-    weights: Array | None,
-    trials: Array | None = None,
+    evidence: Evidence, scores: Float, labels: NDArray[Any] | None, weights: Array | None, trials: Array | None = None
 ) -> None:
     """Add rows to evidence in place: scores in `spec.columns` (n, S), labels, weights and trials (n,)."""
     if evidence.teacher is not None:

@@ -15,15 +15,7 @@ from scipy.special import ndtr
 from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table
-from ..validation import (
-    LARGEST_SCORE,
-    check_finite,
-    check_flag,
-    check_length,
-    check_numbers,
-    check_scores,
-    check_share,
-)
+from ..validation import LARGEST_SCORE, check_finite, check_flag, check_length, check_numbers, check_scores, check_share
 from .posterior import Candidates, Index, pool, posteriors
 from .scores import Scores, codes_of
 
