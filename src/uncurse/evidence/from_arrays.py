@@ -16,6 +16,7 @@ from ..validation import (
     LARGEST_SCORE,
     check_counts,
     check_finite,
+    check_length,
     check_numbers,
     check_scores,
     check_weights,
@@ -200,10 +201,7 @@ def pool_evidence(
 def _with_teacher(scores: Float, teacher: ArrayLike, name: str) -> Float:
     """Return scores with those of a teacher in a last column."""
     column = check_numbers(teacher, "teacher")
-    if column.shape != scores.shape[:1]:
-        raise UncurseError(
-            f"the teacher's scores have shape {column.shape}, the {name} has {len(scores)} rows; pass one score a row"
-        )
+    check_length(column, len(scores), f"the column of the teacher's scores of the {name}")
     return np.column_stack([scores, column])
 
 
