@@ -120,8 +120,6 @@ def load_map(uri: str) -> Fitted:
     Traceback (most recent call last):
     uncurse.errors.UncurseError: / is not a map logged by uncurse.mlflow.log_map; load it with mlflow.pyfunc
     """
-    if not isinstance(uri, str | os.PathLike):
-        raise UncurseError(f"uri is of type {type(uri).__name__}; pass the URI of a model, such as 'models:/name/1'")
     with needing("mlflow"):
         from mlflow.artifacts import download_artifacts
     with tempfile.TemporaryDirectory() as target:

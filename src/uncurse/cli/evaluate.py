@@ -168,42 +168,32 @@ def _text(
 ) -> str:
     """Return whether the first map helps, then tables by share, of value, and by segment."""
     from ..metrics import compare
-    from ..report.evaluation import (
-        answer,
-        compare_methods,
-        names_of_shares,
-        promises,
-        segments_in_words,
-        sureness,
-        verdict,
-    )
+    from ..report import evaluation as words
     from ..text import error_and_interval, probability
 
-    by_count = compare([method.evaluation for method in methods])
-    maps = [method.name for method in methods[1:]]
+    def row_of(name: str, cells: Sequence[Mapping[str, str]], sure: Sequence[str]) -> tuple[str, ...]:
+        """Return cells with two columns for each map: its error, and how sure it is that it is nearer to the truth."""
+        errors = [one["calibration error"] for one in cells]
+        of_maps = (text for pair in zip(errors[1:], sure, strict=True) for text in pair)
+        return name, cells[0]["selected"], cells[0]["observed"], errors[0], *of_maps
+
+    by_count, maps = compare([method.evaluation for method in methods]), [method.name for method in methods[1:]]
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    lines += [
-        answer(methods, names_of_shares(methods, selection), value or "")[0],
-        sureness(methods, compare_methods(methods)),
-    ]
-    lines = [line for line in lines if line]
-    # Each map has two columns: its error, and the probability that it is nearer to the truth.
+    lines.append(words.answer(methods, words.names_of_shares(methods, selection), value or "")[0])
+    lines += filter(None, [words.sureness(methods, words.compare_methods(methods))])
     names = [methods[0].name, *(header for name in maps for header in (name, "nearer"))]
     cells = [[row.cells() for row in method.evaluation.rows] for method in methods]
     rows = []
     for place, row in enumerate(zip(*cells, strict=True)):
-        columns = [row[0]["calibration error"]]
-        for i, one in enumerate(row[1:], 1):
-            sure = None if by_count is None else by_count.nearer_by_share[i][place]
-            columns += [one["calibration error"], probability(sure)]
-        rows.append((row[0]["top"], row[0]["selected"], row[0]["observed"], *columns))
+        sure = [probability(by_count.nearer_by_share[i + 1][place] if by_count else None) for i in range(len(maps))]
+        rows.append(row_of(row[0]["top"], row, sure))
     title = "Calibration error (predicted / observed − 1) with its 95% interval"
     title += "; nearer: probability that the map is nearer to the truth" if maps else ""
     lines += ["", title, *aligned([("top", "selected", "positives", *names), *rows], left=0)]
     for method in methods[1:]:
         expected = [
             f"{row['top']} {error_and_interval(0.0, one[0], one[1])[1]} ({'held' if one[2] else 'did not hold'})"
-            for row, one in zip(cells[0], promises(method, by_request=selection is not None), strict=True)
+            for row, one in zip(cells[0], words.promises(method, by_request=selection is not None), strict=True)
             if one is not None
         ]
         lines += [f"Errors that the fit of {method.name} expected (90%): {', '.join(expected)}"] if expected else []
@@ -216,20 +206,17 @@ def _text(
         title = f"Sum of {value}: observed, and predicted with its error and 95% interval"
         lines += ["", title, *aligned([("top", "observed", names[0], *maps), *rows], left=0)]
     if segments:
-        table = []
+        rows = []
         for segment, evaluations in list(segments.items())[:_SHOWN_SEGMENTS]:
-            own = [one.rows[0].cells() for one in evaluations]
             paired = compare(evaluations)
-            columns = [own[0]["calibration error"]]
-            for i, one in enumerate(own[1:], 1):
-                columns += [one["calibration error"], verdict(None if paired is None else paired.nearer[i])]
-            table.append((segment, own[0]["selected"], own[0]["observed"], *columns))
+            sure = [words.verdict(paired.nearer[i + 1] if paired else None) for i in range(len(maps))]
+            rows.append(row_of(segment, [one.rows[0].cells() for one in evaluations], sure))
         header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
         where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
-        title, *advice = segments_in_words(methods, segments)
-        lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *table]), *advice]
-        if len(log.segments) > len(table):
-            rest = f"{len(log.segments) - len(table):,} smaller segments"
+        title, *advice = words.segments_in_words(methods, segments)
+        lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *rows]), *advice]
+        if len(log.segments) > len(rows):
+            rest = f"{len(log.segments) - len(rows):,} smaller segments"
             lines.append(f"… and {rest}; --format json has the {len(segments)} largest")
     return "\n".join(lines)
 

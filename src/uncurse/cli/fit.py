@@ -107,6 +107,8 @@ def fit(
       uncurse fit pool.json --replicas seeds --method vad --calibrator platt --labeled labeled.json -o map.json
     """
     from .. import methods
+    from ..methods.fitted import check_labels_from
+    from ..methods.requests import fit_requests
     from ..report.prose import intervals_of
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
@@ -152,8 +154,13 @@ def fit(
         if requests is None:
             fitted = kinds[method](**settings).fit(evidence, labeled=rows, **origin).fitted_
         else:
-            paths = labeled if labeled_log else None
-            fitted = _fit_winners(scores_of_rows, evidence, requests, rows, paths, replicas, labels_from)
+            chosen_by, of_labeled = check_labels_from(rows, labels_from), None
+            if rows is not None and labeled_log and chosen_by == "elsewhere":
+                from ..logs.collecting import read_rows
+
+                of_labeled = read_rows([input_file(path) for path in labeled or ()], rows.spec, missing="drop")[0]
+            settings = {"replicas": replicas, "labels_from": chosen_by}
+            fitted = fit_requests(scores_of_rows, evidence, requests, rows, of_labeled, **settings).fitted()
         record = replace(fitted.record, command=command_line(), half_life=half_life)
         if affine:
             line = fitted.to_affine()
@@ -187,27 +194,6 @@ def _read_requests(
     evidence = replace(from_arrays(scores, spec=spec), sources=tuple(pool))
     assert codes is not None
     return scores, evidence, Requests.of(codes, len(scores), k, values)
-
-
-def _fit_winners(
-    scores: Float,
-    pool: Evidence,
-    requests: Requests,
-    labeled: Evidence | None,
-    paths: list[str] | None,
-    replicas: str,
-    labels_from: str | None,
-) -> Fitted:
-    """Fit to the winners of requests; `paths` name the labeled log, if the labels are not evidence."""
-    from ..logs.collecting import read_rows
-    from ..methods.fitted import check_labels_from
-    from ..methods.requests import fit_requests
-
-    origin, of_labeled = check_labels_from(labeled, labels_from), None
-    if labeled is not None and paths is not None and origin == "elsewhere":
-        of_labeled = read_rows([input_file(path) for path in paths], labeled.spec, missing="drop")[0]
-    solution = fit_requests(scores, pool, requests, labeled, of_labeled, replicas=replicas, labels_from=origin)
-    return solution.fitted()
 
 
 def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Mapping[str, str | None]) -> None:

@@ -24,8 +24,7 @@ def fold(
     layer: Annotated[str | None, typer.Option(help="Name of the last linear layer; torch weights need it.")] = None,
     output: ModelOutput = None,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="Accept a folded model: MAP was fitted to its own scores."),
+        bool, typer.Option("--again", help="Accept a folded model: MAP was fitted to its own scores.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:

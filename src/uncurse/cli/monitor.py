@@ -46,7 +46,7 @@ def monitor(
         list[str] | None,
         typer.Option(
             help="New rows of the whole candidate pool with all replicas, or evidence of them; their scores and λ are "
-            "compared with the fit. May be repeated.",
+            "compared with the fit. May be repeated."
         ),
     ] = None,
     state: Annotated[
@@ -106,8 +106,7 @@ def monitor(
         if before is not None and before.map_id != map_digest(fitted.map):
             raise UncurseError(f"--state {state} belongs to another map than {map_file}; name a new file for a new map")
         if before is not None and before.spec is not None:  # labels and selection of the first day
-            best = before.spec.top_k
-            kept = {**vars(before.spec), "request": best and best.request, "top_k": best and best.k}
+            kept = reading.options_of(before.spec)
             given |= {name: kept[name] for name, value in given.items() if value is None and name != "scores"}
         settled = _settled(time, settled_before, before, log)
         rows = reading.read_for_maps(log, {map_file: fitted}, {**given, "missing": missing}, settled)

@@ -88,8 +88,7 @@ Segment = Annotated[
     str | None, typer.Option(help="Column of segments (text or integers); each segment gets its own map.")
 ]
 Request = Annotated[
-    str | None,
-    typer.Option(help="Column of request ids, unique over all files; only the best rows of each count."),
+    str | None, typer.Option(help="Column of request ids, unique over all files; only the best rows of each count.")
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", min=1, help="Rows kept per request (default 1).")]
 NegativeRate = Annotated[

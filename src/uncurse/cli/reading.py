@@ -93,10 +93,15 @@ def log_spec(given: Mapping[str, Any]) -> LogSpec:
 
 def label_options(spec: LogSpec) -> str:
     """Return the options that read the labels of the same kind of rows from another log."""
-    weight = "" if spec.weight is None else f" --weight {spec.weight}"
-    selection = "" if spec.top_k is None else f" --request {spec.top_k.request} --top-k {spec.top_k.k}"
-    trials = "" if spec.trials is None else f" --trials {spec.trials}"
-    return f"--label {spec.label}{trials}{weight}{selection}"
+    given = options_of(spec)
+    names = (name for name in ("label", "trials", "weight", "request", "top_k") if given[name] is not None)
+    return " ".join(f"--{name.replace('_', '-')} {given[name]}" for name in names)
+
+
+def options_of(spec: LogSpec) -> dict[str, Any]:
+    """Return the description of a log as options, from which `log_spec` makes it."""
+    best = spec.top_k
+    return {**vars(spec), "request": best and best.request, "top_k": best and best.k}
 
 
 def collect_logs(
@@ -147,7 +152,7 @@ def read_evidence(
         raise UncurseError(f"{names} are as of {', '.join(times)}; with --half-life, name the oldest file first")
     evidence = merged(parts, half_life)
     spec = evidence.spec
-    held = {**vars(spec), "request": spec.top_k and spec.top_k.request, "top_k": spec.top_k and spec.top_k.k}
+    held = options_of(spec)
     for name, value in given.items():
         own = held[name][: len(value)] if name == "scores" and value is not None else held.get(name)
         if value is not None and value != own:

@@ -24,8 +24,7 @@ def refresh(
     today: Annotated[
         list[str],
         typer.Argument(
-            metavar="TODAY...",
-            help="New labeled rows: evidence files from collect, or parquet or CSV files.",
+            metavar="TODAY...", help="New labeled rows: evidence files from collect, or parquet or CSV files."
         ),
     ],
     out: options.Out,
@@ -84,10 +83,7 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_
     if found.changed:
         parts = [("predictions on these rows", "change (95% interval)")]
         parts += [
-            (
-                "all" if one.alpha == 1 else f"top {100 * one.alpha:g}%",
-                change(one.change, one.standard_error),
-            )
+            ("all" if one.alpha == 1 else f"top {100 * one.alpha:g}%", change(one.change, one.standard_error))
             for one in found.changes
         ]
         lines += ["", *aligned(parts, left=1), ""]

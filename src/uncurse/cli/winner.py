@@ -50,6 +50,7 @@ def winner(
 
     from .. import winners
     from ..logs.files import kind_of
+    from ..winners.winner import cells_of
 
     check_outputs({"--report": report}, results)
     suffixes = {Path(path).suffix for path in results}
@@ -90,9 +91,8 @@ def winner(
 
         winner_page(found, {"Results": results, **program_facts()}).to_html(report)
     table = found.to_frame()
-    lines = [[cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row] for row in table.rows()]
     content: dict[str, Any] = {"groups": table.to_dicts()}
-    text = "\n".join(aligned([table.columns, *lines]))
+    text = "\n".join(aligned(cells_of(table)))
     if isinstance(found, winners.Winner):
         text = f"{found!r}\n{found.reason}\n\n{text}"
         names = ("name", "observed", "estimate", "probability_best", "expected_loss")

@@ -6,13 +6,4 @@ from .histogram import Histogram, ReplicaTable
 from .moments import Moments
 from .spec import LogSpec, TopK
 
-__all__ = [
-    "Evidence",
-    "Histogram",
-    "LogSpec",
-    "Moments",
-    "ReplicaTable",
-    "TopK",
-    "from_arrays",
-    "merged",
-]
+__all__ = ["Evidence", "Histogram", "LogSpec", "Moments", "ReplicaTable", "TopK", "from_arrays", "merged"]

@@ -16,6 +16,7 @@ from ..validation import (
     LARGEST_SCORE,
     check_counts,
     check_finite,
+    check_length,
     check_numbers,
     check_scores,
     check_weights,
@@ -43,11 +44,7 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
 
 
 def add_rows(
-    evidence: Evidence,
-    scores: Float,
-    labels: NDArray[Any] | None,
-    weights: Array | None,
-    trials: Array | None = None,
+    evidence: Evidence, scores: Float, labels: NDArray[Any] | None, weights: Array | None, trials: Array | None = None
 ) -> None:
     """Add rows to evidence in place: scores in `spec.columns` (n, S), labels, weights and trials (n,)."""
     if evidence.teacher is not None:
@@ -204,10 +201,7 @@ def pool_evidence(
 def _with_teacher(scores: Float, teacher: ArrayLike, name: str) -> Float:
     """Return scores with those of a teacher in a last column."""
     column = check_numbers(teacher, "teacher")
-    if column.shape != scores.shape[:1]:
-        raise UncurseError(
-            f"the teacher's scores have shape {column.shape}, the {name} has {len(scores)} rows; pass one score a row"
-        )
+    check_length(column, len(scores), f"the column of the teacher's scores of the {name}")
     return np.column_stack([scores, column])
 
 

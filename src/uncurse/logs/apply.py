@@ -109,13 +109,7 @@ class _Predictor:
 
 
 def with_prediction(
-    frame: Any,
-    score_map: ScoreMap,
-    *,
-    score: str,
-    column: str,
-    segment: str | None = None,
-    missing: str = "error",
+    frame: Any, score_map: ScoreMap, *, score: str, column: str, segment: str | None = None, missing: str = "error"
 ) -> Any:
     """Add the predictions of a map as the last column; rows, their order and other columns stay.
 

@@ -28,17 +28,7 @@ from .files import (
     table_package,
 )
 from .frames import collect_on_spark, is_spark, open_frame
-from .rows import (
-    Fault,
-    Progress,
-    Reader,
-    Settled,
-    check_columns,
-    check_present,
-    first_line,
-    lazy_batches,
-    sum_up,
-)
+from .rows import Fault, Progress, Reader, Settled, check_columns, check_present, first_line, lazy_batches, sum_up
 
 
 def collect(

@@ -22,14 +22,7 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK, merged
 from ..evidence.from_arrays import add_rows, empty_evidence
 from ..threads import cores
-from ..validation import (
-    LARGEST_SCORE,
-    check_choice,
-    check_time,
-    check_weights,
-    fault_of_counts,
-    not_probabilities,
-)
+from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights, fault_of_counts, not_probabilities
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
 #: Rows that are read at a time: 2e7 rows in 8 segments stay within 500 MB.

@@ -3,9 +3,4 @@
 from .state import MonitorState
 from .verdict import Verdict, judge, monitor
 
-__all__ = [
-    "MonitorState",
-    "Verdict",
-    "judge",
-    "monitor",
-]
+__all__ = ["MonitorState", "Verdict", "judge", "monitor"]

@@ -248,9 +248,10 @@ def judge(
     clear = True
     if scores is None and len(ordered) > 1:
         scores, clear = day_change(ordered[-1][1], [day for _, day in ordered[:-1]])
-    decision, reason = _decide(since, wrong, alarm, buckets, segments, scores if clear else None, shrinkage)
     counts = (len(days), alarm, _needed(since))
-    return Verdict(decision, reason, since, newest, wrong, *counts, buckets, segments, scores, shrinkage, state)
+    seen = Verdict("keep", "", since, newest, wrong, *counts, buckets, segments, scores, shrinkage, state)
+    decision, reason = _decide(seen, clear)
+    return replace(seen, decision=decision, reason=reason)
 
 
 def _check_sources(state: MonitorState, sources: Mapping[str, str], day: str) -> None:
@@ -287,30 +288,23 @@ def _warn_of_pool(evidence: Evidence, record: FitRecord | None) -> None:
         )
 
 
-def _decide(
-    since: Calibration,
-    wrong: Calibration | None,
-    alarm: str | None,
-    buckets: Sequence[Calibration],
-    segments: Sequence[Calibration],
-    scores: ScoreChange | None,
-    shrinkage: LambdaChange | None,
-) -> tuple[str, str]:
-    """Return the decision and its reason; what the labels show comes first."""
-    if alarm is not None:
-        rows = since if wrong is None else wrong
-        return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {alarm}"
+def _decide(seen: Verdict, clear: bool) -> tuple[str, str]:
+    """Return the decision and its reason; labels come first, and a change of scores counts if it is clear."""
+    since, scores, shrinkage = seen.since_fit, seen.scores, seen.shrinkage
+    if seen.alarm is not None:
+        rows = since if seen.wrong_since is None else seen.wrong_since
+        return "alarm", f"{rows.name} {error_words(rows)}; the alarm was raised on {seen.alarm}"
     if since.e_value >= WATCH:
         found = f"e-value {e_value_text(since.e_value)}; {ALARM:.0f} raises an alarm"
         return "watch", f"there is some evidence against the map ({found}): {error_words(since)}"
-    for kind, parts in (("predictions of", buckets), ("segment", segments)):
+    for kind, parts in (("predictions of", seen.buckets), ("segment", seen.segments)):
         worst = max(parts, key=lambda part: part.e_value, default=None)
         if worst is not None and worst.e_value >= ALARM * len(parts):
             return "watch", f"for {kind} {worst.name}, {error_words(worst)}; all rows together show no error"
     if shrinkage is not None and abs(shrinkage.standard_errors) > _LAMBDA_ERRORS:
         change = f"λ changed from {shrinkage.before:.3f} to {shrinkage.after:.3f}"
         return "watch", f"{change} ({shrinkage.standard_errors:+.1f} standard errors); the labels show no error yet"
-    if scores is not None and scores.stability > _UNSTABLE:
+    if clear and scores is not None and scores.stability > _UNSTABLE:
         moved = f"their mean moved by {scores.mean:+.2f} standard deviations, and their spread is"
         return "watch", (
             f"the scores differ from those of the {scores.reference}: {moved} {scores.spread:.2f} times as large; "

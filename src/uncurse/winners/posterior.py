@@ -247,7 +247,9 @@ def _parts(candidates: Candidates, groups: Index) -> list[_Part]:
         k, own_shift, own_spread = (int(number) for number in key)
         half = _MARGIN * 2 ** (own_spread / 2)
         steps = math.ceil(half / _STEP)
-        x, mu = _grids(2 * steps + 1, _places(k, half))
+        # More candidates show the place of the prior more precisely. The number of places is odd.
+        places = 2 * min(math.ceil((half - _MARGIN / 2) / (0.4 if k < 16 else 0.2)), 40) + 1
+        x, mu = _grids(2 * steps + 1, places)
         same = groups[np.flatnonzero((keys == key[:, None]).all(0))]
         for few in np.array_split(same, math.ceil(len(same) * k * len(x) * 8 / _NUMBERS)):
             chosen = (starts[few][:, None] + np.arange(k)).reshape(-1)
@@ -267,11 +269,6 @@ def _parts(candidates: Candidates, groups: Index) -> list[_Part]:
                 part.refine([(-1, 0, 1), *((s, w, 1) for s in range(len(_SHAPES)) for w in range(len(_WIDTHS)))])
             parts.append(part)
     return parts
-
-
-def _places(k: int, half: float) -> int:
-    """Return an odd number of places on the grid of the prior; more candidates show its place more precisely."""
-    return 2 * min(math.ceil((half - _MARGIN / 2) / (0.4 if k < 16 else 0.2)), 40) + 1
 
 
 def _grids(size: int, places: int) -> tuple[Array, Array]:

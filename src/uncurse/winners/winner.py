@@ -15,15 +15,7 @@ from scipy.special import ndtr
 from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table
-from ..validation import (
-    LARGEST_SCORE,
-    check_finite,
-    check_flag,
-    check_length,
-    check_numbers,
-    check_scores,
-    check_share,
-)
+from ..validation import LARGEST_SCORE, check_finite, check_flag, check_length, check_numbers, check_scores, check_share
 from .posterior import Candidates, Index, pool, posteriors
 from .scores import Scores, codes_of
 
@@ -143,7 +135,7 @@ class Winner:
         )
 
     def _repr_html_(self) -> str:
-        return _table(self.to_frame(), self.reason)
+        return html_table(cells_of(self.to_frame()), caption=self.reason)
 
 
 @dataclass(frozen=True)
@@ -251,12 +243,12 @@ class Winners(Sequence[Winner]):
         return pl.DataFrame(rows, schema=keys, orient="row")
 
     def _repr_html_(self) -> str:
-        return _table(self.to_frame(), "")
+        return html_table(cells_of(self.to_frame()))
 
 
-def _table(frame: pl.DataFrame, caption: str) -> str:
-    rows = [[cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row] for row in frame.rows()]
-    return html_table([frame.columns, *rows], caption=caption)
+def cells_of(frame: pl.DataFrame) -> list[list[str]]:
+    """Return the names of the columns, and the rows as text."""
+    return [frame.columns, *([x if isinstance(x, str) else f"{x:.4g}" for x in row] for row in frame.rows())]
 
 
 def winner(
