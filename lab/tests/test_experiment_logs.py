@@ -249,16 +249,6 @@ def test_fuzzed_lines_are_skipped_and_change_nothing_else(tmp_path_factory, chan
     assert same_rows(found, alone)
 
 
-@pytest.mark.parametrize("head", [False, True])
-def test_any_bytes_give_our_error_and_leave_nothing(tmp_path, head):
-    rng = np.random.default_rng(0)
-    for kind in ("criteo", "avazu"):
-        (tmp_path / "log").write_bytes(AVAZU_HEADER.encode() * head + b"\n" * head + rng.bytes(300))
-        with pytest.raises(UncurseError, match="log"):
-            encode(tmp_path / "log", tmp_path / "log.clicks", kind=kind)
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
-
-
 @pytest.mark.parametrize(
     ("kind", "field", "text", "reason"),
     [

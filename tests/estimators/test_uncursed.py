@@ -14,7 +14,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -208,14 +208,6 @@ def test_the_record_counts_each_row_once():
         assert (rows.rows, rows.effective_rows) == (400, pytest.approx(weights.sum() ** 2 / (weights @ weights)))
 
 
-def test_labels_that_are_scored_again_and_again_count_once():
-    widths = []
-    for cv in (StratifiedKFold(5, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=5, n_repeats=3)):
-        clf = UncursedClassifierCV(LOGISTIC, method="labels", cv=cv, random_state=0).fit(X, Y)
-        widths.append(np.ptp(clf.interval(0.1)))
-    assert widths[1] > 0.8 * widths[0]
-
-
 # ---------------------------------------------------------------------------- size and files
 
 
@@ -403,7 +395,7 @@ def test_a_constant_model_is_not_changed_and_warns(wrapper, method):
 
 
 def test_folds_of_one_row_are_no_constant_model():
-    clf = UncursedClassifierCV(LOGISTIC, cv=LeaveOneOut(), n_replicas=2, random_state=0).fit(X[:30], Y[:30])
+    clf = UncursedClassifierCV(LOGISTIC, cv=LeaveOneOut(), n_replicas=2, random_state=0).fit(X[:30, :2], Y[:30])
     assert clf.method_ != "nothing"
 
 
