@@ -13,7 +13,7 @@ from scipy import special, stats
 from uncurse import Affine, UncurseError
 from uncurse_lab.auction import LABELS, TRUTH, Landscape, Market, Settings, simulate
 from uncurse_lab.auction.loop import FROZEN, REFRESHED, World, run_loop
-from uncurse_lab.auction.market import Account, Auctions, settle
+from uncurse_lab.auction.market import Auctions, settle
 from uncurse_lab.auction.policies import as_served
 from uncurse_lab.auction.replay import CAVEATS, fit_on_log, intervals_of, read_log, replay
 from uncurse_lab.auction.theory import causes, expected_account
@@ -185,13 +185,6 @@ def test_served_scores_over_predict_and_auto_does_not(outcome):
     assert served.cost_per_click > auto.cost_per_click
 
 
-def test_results_do_not_depend_on_the_number_of_cores(monkeypatch, outcome):
-    monkeypatch.setattr("uncurse.threads.cores", lambda: 1)
-    again = simulate(Market(mean=-5.5, value=1.2), replace(SMALL, repetitions=1), policies=["as served", "vad"])
-    for name in again.accounts:
-        assert again.accounts[name][0] == outcome.accounts[name][0]
-
-
 def test_a_budget_is_kept_and_shading_saves_money():
     options = replace(SMALL, repetitions=1)
     market = Market(price="first")
@@ -299,22 +292,6 @@ def test_a_replay_settles_each_auction():
         replay(replace(log, clicks=np.zeros(4)), {})
     with pytest.raises(UncurseError, match="0 clicks"):
         fit_on_log(replace(log, clicks=np.zeros(4, int)))
-
-
-def account(clicks):
-    return Account(100, 50, 8.0, clicks, 1.0, charged=16.0, delivered=2 * clicks, lost=0, overpaid=0, welfare=0,
-                   best_welfare=0)  # fmt: skip
-
-
-def test_intervals_of_a_replay_hold_the_truth():
-    rng = np.random.default_rng(0)
-    held = 0
-    for clicks in rng.poisson(8.0, 400):
-        _, (low, high) = intervals_of(account(float(clicks)), 2.0)
-        held += low <= 0 <= high
-    assert held / 400 > 0.93
-    assert intervals_of(account(0.0), 2.0)[0][1] == math.inf
-    assert math.isnan(account(0.0).error)
 
 
 def test_logs_with_and_without_a_header_are_read(tmp_path):

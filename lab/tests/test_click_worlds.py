@@ -102,20 +102,6 @@ def test_seeds_of_the_draw_change_rows_and_seeds_of_the_world_change_the_functio
     assert abs(float(torch.corrcoef(logits)[0, 1])) < 0.3
 
 
-def test_values_go_missing_at_their_rates_and_together_by_gate():
-    world = ClickWorld.criteo(scale=SMALL)
-    codes = world.draw(50_000, seed=6).codes
-    gone = {item.name: codes[:, place] == 0 for place, item in enumerate(world.fields)}
-    for item in world.fields:
-        share = item.gone[1] - item.gone[0]
-        if not item.parent:
-            error = (share * (1 - share) / 50_000) ** 0.5
-            assert abs(float(gone[item.name].float().mean()) - share) <= 4 * error, item.name
-    assert torch.equal(gone["C3"], gone["C12"])
-    assert torch.equal(gone["C19"], gone["C20"])  # and with its parent
-    assert not torch.equal(gone["C6"], gone["C22"])
-
-
 def test_an_avazu_row_has_a_site_or_an_app():
     world = ClickWorld.avazu(scale=SMALL)
     names = [item.name for item in world.fields]

@@ -124,12 +124,6 @@ def test_bias_is_the_integral_of_the_slope(name):
     np.testing.assert_allclose(bias, integral, rtol=1e-11)
 
 
-@pytest.mark.parametrize("alpha", [1e-4, 0.02, 0.3])
-def test_bias_of_the_identity_is_the_excess_spread_times_the_tail_mean(alpha):
-    bias = maximization_bias("identity", **GEOMETRY, alpha=alpha)
-    np.testing.assert_allclose(bias, 0.1 * tail_mean(alpha), rtol=1e-11)
-
-
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("alpha", [1e-4, 0.02, 0.3])
 def test_shrinking_by_signal_over_spread_removes_the_leading_term_at_every_share(name, alpha):
@@ -215,9 +209,7 @@ def test_invalid_arguments_of_the_quadrature_are_refused(function):
     for arguments, message in (
         (("logistic", 0.0, 1.0, 0), "alpha=0 is not a share"),
         (("logit", 0.0, 1.0, 0.1), "link='logit' is unknown"),
-        (("logistic", [0.0, np.nan], 1.0, 0.1), "mean[1] is nan"),
         (("logistic", 0.0, np.inf, 0.1), "spread or signal[0] is inf"),
-        (("logistic", "low", 1.0, 0.1), "mean must be an array of numbers"),
         (("log", 0.0, [1.0, 60.0], 0.1), "the mean overflows at mean=0, spread=60; is the link right"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
@@ -236,15 +228,9 @@ def test_geometry_of_invalid_input_is_refused():
     message = "shapes differ: beta_hat (3, 4), beta (2,), mu (2,), sigma (2, 2); pass (R, d), (d,), (d,), (d, d)"
     with pytest.raises(UncurseError, match=re.escape(message)):
         score_geometry(np.ones((3, 4)), **good)
-    for name, value in (("beta", np.ones((2, 1))), ("mu", 1.0), ("sigma", np.eye(3))):
-        with pytest.raises(UncurseError, match="shapes differ"):
-            score_geometry(np.ones((3, 2)), **{**good, name: value})
     for beta_hat, change, message in (
         ([[1.0, 1.0], [0.0, 0.0]], {}, "beta_hat[1] gives constant scores; there is no top share"),
-        ([["1", "1"]], {}, "beta_hat must be an array of numbers"),
-        ([[1.0, np.nan]], {}, "beta_hat[0, 1] is nan"),
         ([1.0, 1.0], {"sigma": -np.eye(2)}, "sigma is not a covariance; pass a symmetric matrix"),
-        ([1.0, 1.0], {"sigma": [[1.0, 0.5], [0.0, 1.0]]}, "sigma is not a covariance"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             score_geometry(beta_hat, **{**good, **change})
@@ -255,12 +241,7 @@ def test_lemma_1_outside_its_conditions_is_refused():
     for change, message in (
         ({"alpha": 0.21}, "alpha=0.21 is above 0.2, where Lemma 1 does not apply"),
         ({"mean_range": (1.0, -1.0)}, "mean_range=(1.0, -1.0) is not a range; pass (low, high)"),
-        ({"mean_range": (np.nan, 1.0)}, "mean_range[0] is nan"),
         ({"spread_range": (-0.1, 1.0)}, "spread_range=(-0.1, 1.0) is not a range; pass 0 <= low < high"),
-        ({"spread_range": (1.0, 1.0)}, "spread_range=(1.0, 1.0) is not a range"),
-        ({"probability": 0.0}, "probability=0.0 is not a share"),
-        ({"mean_range": ("a", "b")}, "mean_range must be an array of numbers"),
-        ({"mean_range": (1.0, 2.0, 3.0)}, "mean_range=(1.0, 2.0, 3.0) is not a range"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             lemma1_bounds("logistic", **{**good, **change})
@@ -273,12 +254,6 @@ def test_gaussianity_of_unsuitable_scores_is_refused():
         gaussianity(np.arange(19.0))
     with pytest.raises(UncurseError, match=re.escape("scores are constant (-3.1); there is no distribution to judge")):
         gaussianity(np.full(100, -3.1))
-    with pytest.raises(UncurseError, match=re.escape("scores[0] is nan")):
-        gaussianity(np.full(100, np.nan))
-    with pytest.raises(UncurseError, match=re.escape("scores[0] is -1e+300 beyond ±1e+75")):
-        gaussianity(np.linspace(-1e300, 1e300, 100))
-    with pytest.raises(UncurseError, match="scores must be an array of numbers"):
-        gaussianity(["a"] * 100)
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -129,14 +129,6 @@ def test_labels_may_be_true_and_false_and_scores_whole_numbers_or_decimals():
     np.testing.assert_allclose(found.moments.mean[1:], log["n"].mean())
 
 
-def test_many_segments_each_have_their_rows():
-    segments = np.random.default_rng(0).integers(0, 300, len(LOG))
-    found = collect(LOG.with_columns(site=pl.Series(segments)).lazy(), ["s1", "s2"], segment="site")
-    assert {name: part.rows for name, part in found.segments.items()} == {
-        str(name): int(count) for name, count in enumerate(np.bincount(segments))
-    }
-
-
 def test_segments_may_be_categories_and_objects():
     log = LOG.to_pandas()
     counts = {name: int((log["site"] == name).sum()) for name in log["site"].unique()}

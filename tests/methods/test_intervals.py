@@ -11,7 +11,7 @@ import simulated
 from uncurse import VAD, Affine, Auto, ReplicaCalibrator, UncurseError, load, top_share
 from uncurse.evidence import from_arrays
 from uncurse.methods import ErrorTable
-from uncurse.methods.remaining_error import TopShare, error_table
+from uncurse.methods.remaining_error import TopShare
 
 COMMON = {"scale": "logit", "replicas": "seeds"}
 PLAIN = VAD(**COMMON, intervals=True)
@@ -88,34 +88,6 @@ def test_bounds_add_the_level_error_with_students_quantile():
     for level in (0.0, 1.0, 90):
         with pytest.raises(UncurseError, match="level"):
             table.interval(0.1, level)
-
-
-class Known:
-    """Estimate that equals the served score shifted by a level, with known errors."""
-
-    def __init__(self, table, level=0.0):
-        self.table, self._level = table, level
-
-    def log_odds(self, served):
-        return served + self._level
-
-    def log_error(self, top):
-        return 0.02
-
-    def level_error(self, top):
-        return 0.03, 2
-
-
-def test_the_table_holds_the_log_of_predicted_over_estimated_rate():
-    # At a rate of 1e-5 log odds are log rates, so a level of −0.1 is a ratio of exp(0.1).
-    found = error_table(Affine(1.0, 0.0).at_logits, Known(table_of(rows_of(1_000, mean=-12.0)[1]), -0.1))
-    np.testing.assert_allclose(found.error, 0.1, atol=1e-4)
-    assert set(found.standard_error) == {0.02}
-    assert set(found.level_error) == {0.03}
-    assert found.freedom == 2
-    assert found.alphas[0] == pytest.approx(0.001)
-    assert {0.01, 0.02, 0.05, 0.1, 1.0} <= set(found.alphas)
-    assert error_table(Affine(1.0, 0.0).at_logits, Known(table_of(rows_of(1_000, mean=-2_000.0)[1]))) is None
 
 
 # ---------------------------------------------------------------------------- intervals of fitted methods

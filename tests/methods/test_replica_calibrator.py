@@ -376,15 +376,6 @@ def test_rounding_of_scores_does_not_change_the_map():
 # ---------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_invalid_scores_are_named(bad):
-    pool, scores = POOL.copy(), SCORES.copy()
-    pool[3, 1] = scores[3, 1] = bad
-    for rows in ((pool, SCORES), (POOL, scores)):
-        with pytest.raises(UncurseError, match=rf"\[3, 1\] is {bad}"):
-            fit(rows[0], (rows[1], LABELS))
-
-
 @pytest.mark.parametrize(
     ("pool", "labeled", "message"),
     [

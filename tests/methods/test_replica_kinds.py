@@ -250,9 +250,3 @@ def test_different_slopes_do_not_look_like_a_selection(slopes):
     if slopes[0] > 1:
         many = rows_with(slopes, 200_000, -2.5, 2, noise=0.2)
         assert lead_of(pool, many[many[:, 0] > np.quantile(many[:, 0], 0.8)]) > 0.03
-
-
-def test_unequal_noise_is_not_taken_for_a_selection():
-    for noise in ([0.1, 0.7], [0.7, 0.1]):
-        pool, labeled = (rows_with([1, 1], 40_000, mean, seed, noise=noise) for seed, mean in enumerate((-2.5, -1.0)))
-        assert lead_of(pool, labeled) == 0

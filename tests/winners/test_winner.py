@@ -73,18 +73,6 @@ def test_errors_that_all_candidates_share_widen_the_interval_and_are_not_correct
     assert highest - lowest > 3 * (high - low)
 
 
-def test_intervals_of_many_groups_cover_a_simulated_truth():
-    rng = np.random.default_rng(5)
-    truth = rng.normal(size=(400, 10))
-    observed = truth + rng.normal(size=truth.shape)
-    found = winner(observed.ravel(), standard_error=1.0, groups=np.repeat(np.arange(400), 10))
-    won = truth[np.arange(400), observed.argmax(1)]
-    held = [
-        low <= value <= high for value, (low, high) in zip(won, (best.interval(0.9) for best in found), strict=True)
-    ]
-    assert 0.86 <= np.mean(held) <= 0.94
-
-
 @given(st.integers(0, 10_000), st.integers(2, 12), st.floats(-100, 100), st.floats(0.01, 100))
 def test_estimates_move_and_scale_with_the_values(seed, count, shift, scale):
     values = np.random.default_rng(seed).normal(size=count)
