@@ -109,5 +109,5 @@ $(VENV)-oldest/.dev: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(VENV)-oldest
 	if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
 	  $(VENV)-oldest/bin/python $(INSTALL) --constraint constraints-oldest.txt --only-binary numpy,scipy,scikit-learn \
-	  --editable '.[duckdb,plot,report]' pytest hypothesis mpmath pandas prometheus-client betacal uncertainty-calibration; fi
+	  --editable '.[duckdb,plot,report]' pytest hypothesis pandas prometheus-client betacal uncertainty-calibration; fi
 	@touch $@

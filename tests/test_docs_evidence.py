@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the charts need matplotlib")
 
-from tools.evidence import CHARTS, FOLDER, main
+from benchmarks.charts import CHARTS, FOLDER, main
 from tools.tables import lines
 
 
@@ -19,7 +19,9 @@ def marks(path):
 def test_the_committed_charts_are_those_of_the_tables(tmp_path):
     main(tmp_path)
     for name in CHARTS:
-        assert marks(FOLDER / f"{name}.svg") == marks(tmp_path / f"{name}.svg"), "draw again: python -m tools.evidence"
+        assert marks(FOLDER / f"{name}.svg") == marks(tmp_path / f"{name}.svg"), (
+            "draw again: python -m benchmarks.charts"
+        )
 
 
 def test_every_file_and_chart_is_on_a_page():

@@ -279,6 +279,7 @@ def test_a_map_by_segment_is_the_map_of_the_segment(folder, maps):
     for i, part in enumerate(maps[1:]):
         np.testing.assert_array_equal(segmented(x, np.full(len(x), str(i))), part(x))
     np.testing.assert_array_equal(segmented(x, np.full(len(x), "never seen")), maps[0](x))
+    np.testing.assert_array_equal(segmented.transform(x), maps[0].transform(x))
     assert_saved(segmented, x, folder, np.arange(len(x)) % 3)
 
 

@@ -1,1 +1,1 @@
-"""Development tools: docstring checks, mutation testing and fuzzing of the core."""
+"""Checks of docstrings, prose and pages, and what the documentation is made with."""

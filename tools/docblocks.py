@@ -25,7 +25,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -81,24 +80,20 @@ def blocks(text: str) -> Iterator[Block]:
             language = found["language"].strip()
             if language == "python":
                 yield Block("python", code, line, reason, changed=bool(changes))
-            elif language in SHELLS and commands(code):
-                run, shown = (code, "") if language == "sh" else _commands_and_output(code)
+            elif language in SHELLS and (parts := commands_and_output(code))[0]:
+                run, shown = (code, "") if language == "sh" else parts
                 yield Block("shell", run, line, reason, shown, bool(changes))
             elif language == "text":
                 yield Block("output", "", line, reason, code)
             reason, changes = "", []
 
 
-def commands(code: str) -> str:
-    """Return the commands of a block; an indented line continues the one before it.
+def commands_and_output(code: str) -> tuple[str, str]:
+    """Return the commands of a block, and its other lines; an indented line continues the command before it.
 
-    >>> commands("$ uncurse fit a.json\\nfree, from 3 rows\\nuncurse fit b.json\\n    -o map.json\\n")
-    'uncurse fit a.json\\nuncurse fit b.json -o map.json\\n'
+    >>> commands_and_output("$ uncurse fit a.json\\n3 rows\\nuncurse fit b.json\\n    -o map.json\\n")
+    ('uncurse fit a.json\\nuncurse fit b.json -o map.json\\n', '3 rows')
     """
-    return _commands_and_output(code)[0]
-
-
-def _commands_and_output(code: str) -> tuple[str, str]:
     found: list[str] = []
     output: list[str] = []
     open_command = False
@@ -241,29 +236,21 @@ def environment(folder: Path) -> dict[str, str]:
     return {"PATH": path, "MPLBACKEND": os.environ.get("MPLBACKEND", "Agg")}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run pages, each in an empty folder, with the command ``uncurse`` of this Python; exit with 1 if one fails."""
+def main() -> None:
+    """Run pages, each in an empty folder, with the command ``uncurse`` of this Python, up to the first that fails."""
     parser = argparse.ArgumentParser(prog="tools.docblocks", description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--update", action="store_true", help="write the printed numbers into the pages")
-    options = parser.parse_args(arguments)
-    pages = [page.resolve() for page in options.pages]
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(environment(Path(folder, "bin")))
-        failed = []
-        for i, page in enumerate(pages):
+        for i, page in enumerate([page.resolve() for page in options.pages]):
             target = Path(folder, str(i))
             target.mkdir()
             os.chdir(target)
-            try:
-                for line in run_page(page, options.update):
-                    print(f"not run: {line}")
-            except (Exception, SystemExit):
-                traceback.print_exc()
-                failed.append(page.name)
+            for line in run_page(page, options.update):
+                print(f"not run: {line}")
         os.chdir("/")
-    if failed:
-        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

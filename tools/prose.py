@@ -23,30 +23,18 @@ WORDS = {
     # Objects do not act.
     r"\bintervals? (promise|know|do not know|does not know)\b": "intervals include, leave out",
     r"\b(labels|replicas) (say|tell|teach)\b": "labels show, replicas show",
-    r"\bspeak the same language\b": "are comparable",
-    r"\bteach each other\b": "each serves as a noisy target for the others",
     r"\bwithout a word\b": "silently",
     r"\bworld changes\b": "data drift",
     # Constructions that do not read as English.
-    r"\byardstick and no bound\b": "a reference point, not a lower bound",
     r"\b(that|this) is no (promise|guarantee)\b": "there is no guarantee",
-    r"\bin a cell stand\b": "each cell shows",
-    r"\bmeets the very draws\b": "is evaluated on exactly the same draws",
-    r"\bevidence that decays\b": "give recent days more weight",
-    r"\bfiles that nobody trusts\b": "untrusted files",
     r"\bwhat came out\b": "summary",
     r"\bwhat is done\b": "how it decides",
     r"\bas measured\b": "name the command",
-    r"\bevery so manieth\b": "every n-th",
-    r"\bmore of the same, for those who look\b": "advanced modules",
     r"\bserving costs nothing\b": "you still serve one model",
     r"\b(is|are) another world\b": "a random seed of the simulated data",
-    r"\bmore often lucky than good\b": "part of what put them on top was luck",
     r"\bas far as they support( it)?\b": "only as much as these labels justify",
     r"\ba valid map ever raises\b": "if the map is right, the chance of ever raising a false alarm is at most 5%",
     r"\bleave half of the bias\b": "leave part of the error in place",
-    r"\bmay describe the replicas\b": "the replicas do not settle which correction fits better",
-    r"\bnot a single lever\b|\bhas a lever\b": "leverage",
 }
 #: For the pages of the site.
 ON_PAGES = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
-
-from tools.public_names import is_object, public_names
 
 #: Names of `uncurse` by purpose, with a guide for each; other names come last.
 PURPOSES = {
@@ -33,6 +33,39 @@ MODULES = {
     ),
     "Building blocks": tuple(f"uncurse.{name}" for name in ("evidence", "maps", "methods", "calibration", "links")),
 }
+
+
+#: Packages of the lab whose names are public.
+LAB = tuple(f"uncurse_lab.{name}" for name in ("arena", "auction", "deep", "logs", "theory"))
+
+
+def public_modules() -> list[ModuleType]:
+    """Import `uncurse` and every module below it that lists public names, the package itself first.
+
+    The commands have an ``__all__`` for `uncurse` itself; their options are their interface.
+    """
+    package = importlib.import_module("uncurse")
+    names = [f"uncurse.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
+    names = sorted(name for name in (*names, *LAB) if name != "uncurse.cli" and "._" not in name)
+    return [module for module in (package, *map(importlib.import_module, names)) if hasattr(module, "__all__")]
+
+
+def public_names() -> dict[str, dict[str, Any]]:
+    """Return the values of every module by name. A value is listed once, in the first module that has it."""
+    seen: set[int] = set()
+    found: dict[str, dict[str, Any]] = {}
+    for module in public_modules():
+        values = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+        found[module.__name__] = {
+            name: value for name, value in values.items() if not (is_object(value) and id(value) in seen)
+        }
+        seen.update(id(value) for value in values.values() if is_object(value))
+    return found
+
+
+def is_object(value: Any) -> bool:
+    """Return whether a value is a class or a function; other values are constants or modules."""
+    return inspect.isclass(value) or inspect.isroutine(value)
 
 
 def sections_of(module: str, values: dict[str, Any]) -> dict[str, list[str]]:

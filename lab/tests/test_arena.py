@@ -14,7 +14,6 @@ from uncurse.links import logistic
 from uncurse_lab import arena, render
 from uncurse_lab.arena import METHODS, WORLDS, ArenaCell, FittedMethod, dlrm, method, noisy, world, worlds
 from uncurse_lab.arena.methods import BUILT_IN, MAIN
-from uncurse_lab.arena.results import summarize
 
 PRESENT = ["vanilla", "platt", "isotonic + VAD", "VAD curved S=2"]
 
@@ -182,18 +181,6 @@ def test_requests_keep_the_best_of_each(registries):
         errors.append(logistic(draw.test[winner, 0]).sum() / draw.truth[winner].sum() - 1)
     assert found.cell("paired", "vanilla", 0.5).bias == pytest.approx(np.mean(errors), rel=1e-12)
     assert found.cell("paired", "half", 0.5).coverage is None  # intervals are of shares of a pool
-
-
-def test_standard_errors_are_those_of_many_runs():
-    rng = np.random.default_rng(0)
-    runs = []
-    for _ in range(400):
-        oracle = rng.normal(0, 1, 50)
-        runs.append(summarize(("w", "m", 0.1), 0.5 + oracle + rng.normal(0, 0.5, 50), oracle, rng.random(50) < 0.9))
-    for name in ("bias", "rms", "ratio", "coverage"):
-        spread = np.std([getattr(cell, name) for cell in runs])
-        stated = np.mean([getattr(cell, f"{name}_error") for cell in runs])
-        assert stated == pytest.approx(spread, rel=0.15), name
 
 
 def test_curvature_beats_platt_and_platt_beats_the_scores_as_served():

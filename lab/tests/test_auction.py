@@ -13,8 +13,8 @@ from scipy import special, stats
 from uncurse import Affine, UncurseError
 from uncurse_lab.auction import LABELS, TRUTH, Landscape, Market, Settings, simulate
 from uncurse_lab.auction.loop import FROZEN, REFRESHED, World, run_loop
-from uncurse_lab.auction.market import Account, Auctions, settle
-from uncurse_lab.auction.policies import as_served, check_policies
+from uncurse_lab.auction.market import Auctions, settle
+from uncurse_lab.auction.policies import as_served
 from uncurse_lab.auction.replay import CAVEATS, fit_on_log, intervals_of, read_log, replay
 from uncurse_lab.auction.theory import causes, expected_account
 from uncurse_lab.theory import selected_mean, selected_truth
@@ -143,20 +143,6 @@ def theorem_bias(market):
     return float(np.mean(predicted)), float(np.mean(rate))
 
 
-def highest_of(market):
-    """Compute the calibration error of the chosen ads by extreme-value theory, for many candidates and rare clicks.
-
-    The highest of n normal numbers is about b + G/b with a Gumbel variable G. If clicks are rare, rates are exponential
-    in the log odds, and the ratio of the means is known.
-    """
-    s = float(np.hypot(market.spread, market.noise))
-    signal, residual = market.shrinkage * s, market.spread**2 * (1 - market.shrinkage)
-    b = -float(special.ndtri(1 / market.candidates))  # exceeded by one of n on average
-    a = 1 / (market.candidates * stats.norm.pdf(b))  # scale: the mean excess of a normal number over b
-    means = [t * b + special.gammaln(1 - t * a) for t in (s, signal)]
-    return float(np.exp(means[0] - means[1] - residual / 2) - 1)
-
-
 def test_with_many_candidates_the_bias_is_that_of_theorem_1():
     market = Market(candidates=100, landscape=FREE)
     predicted, rate = theorem_bias(market)
@@ -165,20 +151,6 @@ def test_with_many_candidates_the_bias_is_that_of_theorem_1():
     parts = [settle(market, one, as_served(one.served)) for i in range(6) for one in chosen(market, 20_000, i)]
     bias = [(part.predicted - part.clicks) / part.auctions for part in parts]
     assert np.mean(bias) == pytest.approx(predicted - rate, abs=4 * np.std(bias, ddof=1) / math.sqrt(len(bias)) + 1e-5)
-
-
-def test_bias_grows_with_the_pool_as_extreme_value_theory_predicts():
-    # Rare clicks, so that rates are exponential in the log odds.
-    market = Market(mean=-14.0, landscape=FREE)
-    exact = {n: expected_account(replace(market, candidates=n)).error for n in (10, 100, 1000, 10_000, 100_000)}
-    assert sorted(exact.values()) == list(exact.values())
-    ratios = [highest_of(replace(market, candidates=n)) / exact[n] for n in (1000, 10_000, 100_000)]
-    assert ratios == pytest.approx([1.0] * 3, abs=0.04)
-    assert abs(ratios[2] - 1) < abs(ratios[0] - 1)  # the limit is reached slowly, as for all normal numbers
-    # And the simulation follows.
-    for n in (10, 1000):
-        parts = [settle(market, a, as_served(a.served)) for a in chosen(replace(market, candidates=n), 20_000)]
-        assert sum(parts[1:], parts[0]).error == pytest.approx(exact[n], rel=0.05)
 
 
 def test_each_cause_adds_to_the_over_prediction():
@@ -213,13 +185,6 @@ def test_served_scores_over_predict_and_auto_does_not(outcome):
     assert served.cost_per_click > auto.cost_per_click
 
 
-def test_results_do_not_depend_on_the_number_of_cores(monkeypatch, outcome):
-    monkeypatch.setattr("uncurse.threads.cores", lambda: 1)
-    again = simulate(Market(mean=-5.5, value=1.2), replace(SMALL, repetitions=1), policies=["as served", "vad"])
-    for name in again.accounts:
-        assert again.accounts[name][0] == outcome.accounts[name][0]
-
-
 def test_a_budget_is_kept_and_shading_saves_money():
     options = replace(SMALL, repetitions=1)
     market = Market(price="first")
@@ -251,12 +216,6 @@ def test_random_traffic_adds_labeled_rows(labels):
     assert 0.1 * options.history < rows <= options.history
     assert 0 < clicks < rows
     assert (rows == options.history) == (labels == "random")
-
-
-def test_policies_are_named_in_any_case_and_count_once():
-    assert check_policies(["Auto", "auto"]) == ("auto",)
-    found = simulate(Market(candidates=5), replace(SMALL, auctions=1000, repetitions=1), policies=["As Served"])
-    assert list(found.accounts) == ["as served", TRUTH]
 
 
 @pytest.mark.theory
@@ -333,22 +292,6 @@ def test_a_replay_settles_each_auction():
         replay(replace(log, clicks=np.zeros(4)), {})
     with pytest.raises(UncurseError, match="0 clicks"):
         fit_on_log(replace(log, clicks=np.zeros(4, int)))
-
-
-def account(clicks):
-    return Account(100, 50, 8.0, clicks, 1.0, charged=16.0, delivered=2 * clicks, lost=0, overpaid=0, welfare=0,
-                   best_welfare=0)  # fmt: skip
-
-
-def test_intervals_of_a_replay_hold_the_truth():
-    rng = np.random.default_rng(0)
-    held = 0
-    for clicks in rng.poisson(8.0, 400):
-        _, (low, high) = intervals_of(account(float(clicks)), 2.0)
-        held += low <= 0 <= high
-    assert held / 400 > 0.93
-    assert intervals_of(account(0.0), 2.0)[0][1] == math.inf
-    assert math.isnan(account(0.0).error)
 
 
 def test_logs_with_and_without_a_header_are_read(tmp_path):

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from uncurse import UncurseError
 
 torch = pytest.importorskip("torch")
-from uncurse_lab.worlds import RESERVED, ClickWorld  # noqa: E402
+from uncurse_lab.worlds import ClickWorld  # noqa: E402
 
 SMALL = 0.003
 SHAPES = {"criteo": ClickWorld.criteo, "avazu": ClickWorld.avazu}
@@ -100,30 +100,6 @@ def test_seeds_of_the_draw_change_rows_and_seeds_of_the_world_change_the_functio
     torch.testing.assert_close(world.truth(two.dense, two.codes), two.truth)
     logits = torch.stack([torch.logit(each.truth(one.dense, one.codes)) for each in (world, other)])
     assert abs(float(torch.corrcoef(logits)[0, 1])) < 0.3
-
-
-def test_a_head_shuffled_by_types_keeps_the_slope_of_popularity():
-    world = ClickWorld.criteo()
-    codes = world.draw(100_000, seed=8).codes
-    for place, item in enumerate(world.fields):
-        if item.values > 1000 and not item.parent:
-            counts = np.sort(np.bincount(codes[:, place])[RESERVED:])[::-1][4:200]
-            slope = np.polyfit(np.log(np.arange(5, 201)), np.log(counts), 1)[0]
-            assert -slope == pytest.approx(item.exponent, abs=0.2), item.name
-
-
-def test_values_go_missing_at_their_rates_and_together_by_gate():
-    world = ClickWorld.criteo(scale=SMALL)
-    codes = world.draw(50_000, seed=6).codes
-    gone = {item.name: codes[:, place] == 0 for place, item in enumerate(world.fields)}
-    for item in world.fields:
-        share = item.gone[1] - item.gone[0]
-        if not item.parent:
-            error = (share * (1 - share) / 50_000) ** 0.5
-            assert abs(float(gone[item.name].float().mean()) - share) <= 4 * error, item.name
-    assert torch.equal(gone["C3"], gone["C12"])
-    assert torch.equal(gone["C19"], gone["C20"])  # and with its parent
-    assert not torch.equal(gone["C6"], gone["C22"])
 
 
 def test_an_avazu_row_has_a_site_or_an_app():

@@ -430,16 +430,3 @@ def test_codes_that_are_not_codes_are_refused(change, message):
 def test_models_that_cannot_be_are_refused(call, message):
     with pytest.raises(UncurseError, match=message):
         call()
-
-
-def test_kernels_that_cannot_be_loaded_are_reported(monkeypatch):
-    from uncurse_lab import deep
-    from uncurse_lab.deep import click_stack
-
-    monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "uncurse_lab.deep.kernels", raising=False)
-    monkeypatch.delattr(deep, "kernels", raising=False)
-    click_stack._kernels.cache_clear()
-    with pytest.warns(UserWarning, match=r"the GPU kernels cannot be loaded \(.*triton.*\), so training is slower"):
-        assert click_stack._kernels() is None
-    click_stack._kernels.cache_clear()

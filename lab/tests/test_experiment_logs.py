@@ -201,19 +201,6 @@ def test_a_file_that_is_truncated_foreign_or_of_another_version_is_refused(about
         Encoded.open(tmp_path / "none")
 
 
-def test_the_file_is_an_arrow_file_that_holds_the_values(tmp_path):
-    found = encode(write(tmp_path / "log.txt", criteo_lines(20)), tmp_path / "a", kind="criteo")
-    table = feather.read_table(tmp_path / "a")
-    _, numbers, values = plain("criteo", tmp_path / "log.txt")
-    assert table.column_names == ["label", *found.numbers, *found.names]
-    for j, name in enumerate(found.numbers):
-        assert table[name].to_pylist() == numbers[:, j].tolist()
-    for j, name in enumerate(found.names):
-        assert table[name].to_pylist() == [row[j] for row in values]
-    with pytest.raises(UncurseError, match=r"there is no category 'C27' in .*; choose one of C1, "):
-        found.values("C27")
-
-
 # ---------------------------------------------------------------------------- bad lines
 
 
@@ -247,16 +234,6 @@ def test_fuzzed_lines_are_skipped_and_change_nothing_else(tmp_path_factory, chan
     places = [i for i, line in enumerate(lines, 1) if not fits(line)]
     assert [int(reason.split()[1].strip(":")) for reason in found.first_bad] == places[:5]
     assert same_rows(found, alone)
-
-
-@pytest.mark.parametrize("head", [False, True])
-def test_any_bytes_give_our_error_and_leave_nothing(tmp_path, head):
-    rng = np.random.default_rng(0)
-    for kind in ("criteo", "avazu"):
-        (tmp_path / "log").write_bytes(AVAZU_HEADER.encode() * head + b"\n" * head + rng.bytes(300))
-        with pytest.raises(UncurseError, match="log"):
-            encode(tmp_path / "log", tmp_path / "log.clicks", kind=kind)
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from uncurse_lab import render
 from uncurse_lab.paper.claims import judge
 from uncurse_lab.paper.measure import measure, tabulate
 from uncurse_lab.paper.served import SETTINGS, Scored
-from uncurse_lab.paper.tables import CALIBRATORS, LEVEL, Key, paper, pooled
+from uncurse_lab.paper.tables import CALIBRATORS, LEVEL, Key, paper
 from uncurse_lab.paper.text import parts
 
 
@@ -155,26 +155,6 @@ def test_both_networks_of_a_pair_are_served_and_a_pair_is_one_observation(scored
         assert first.get(*place).mean == pytest.approx(second.get(*place).mean, rel=1e-9)
 
 
-def test_standard_errors_are_those_of_many_runs():
-    """Pairs share a part of their error, worlds another: each standard error is the spread that it claims."""
-    rng = np.random.default_rng(0)
-    stated, means = [], []
-    for _ in range(300):
-        pairs = rng.normal(0, 1, (4, 10))
-        values = {
-            (w, m): world + pairs[w, m // 2] + rng.normal(0, 0.3)
-            for w, world in enumerate(rng.normal(0, 0.5, 4))
-            for m in range(20)
-        }
-        mean, networks, worlds = pooled(values, block=2)
-        means.append(mean)
-        stated.append((networks, worlds))
-    networks, worlds = np.sqrt(np.mean(np.square(stated), axis=0))
-    assert worlds == pytest.approx(np.std(means), rel=0.12)
-    assert networks == pytest.approx(np.sqrt((1 + 0.3**2 / 2) / 40), rel=0.05)
-    assert np.isnan(pooled({(0, 0): 1.0, (0, 1): 2.0}, block=2)[1])
-
-
 def test_worlds_are_pooled_and_the_spread_between_them_is_the_error():
     worlds = [world(models=4, rows=5_000, test=10_000, seed=seed) for seed in range(3)]
     options = {"alphas": [0.05, 1.0], "bins": [50], "replicas": [2], "methods": ["VAD"]}
@@ -222,12 +202,6 @@ def test_level_correction_moves_the_sum_of_predictions_to_that_of_labels():
         assert step == pytest.approx(same[1] - same[0])
 
 
-def test_all_rows_are_selected_at_100_percent(scored, tables):
-    cell = tables.get("calibration_error", 1.0, "Vanilla")
-    expected = [logistic(scored.test[:, m].astype(float)).sum() / scored.test_y.sum() - 1 for m in range(12)]
-    assert cell.mean == pytest.approx(np.mean(expected), abs=1e-9)
-
-
 def test_snapshots_are_replicas_beside_the_twin(scored):
     rng = np.random.default_rng(5)
     # Checkpoints whose noise is as independent as a twin's, and ones that hardly differ.
@@ -251,14 +225,6 @@ def test_snapshots_are_replicas_beside_the_twin(scored):
     text = text_of(tables)
     assert "snapshot 80%" in text
     assert "by kind of replica" in text
-
-
-@pytest.mark.parametrize(("slope", "under_fitted"), [(1.35, True), (1.05, False), (float("nan"), False)])
-def test_under_fitted_networks_are_named(tables, slope, under_fitted):
-    facts = {**tables.networks[0], "Platt slope of the mean": slope}
-    changed = replace(tables, networks=(facts, *tables.networks[1:]))
-    said = f"The networks are under-fitted (Platt slope of their mean {slope:.2f})"
-    assert (said in " ".join(text_of(changed).split())) == under_fitted
 
 
 def test_lambda_is_the_share_of_the_scores_that_is_truth(tables):
@@ -357,20 +323,6 @@ def test_an_over_prediction_within_the_noise_of_shared_test_rows_is_not_signific
     assert outcomes(samples_of(original_2=[-0.025, -0.026, -0.025, -0.026]))[finding.claim].outcome == "contradicted"
 
 
-def test_a_correction_that_overshoots_contradicts():
-    found = outcomes(samples_of(original_2=[0.02, 0.021, 0.019], vad_2=[-0.09, -0.091, -0.089]))
-    assert found["VAD+ lowers the error"].outcome == "contradicted"
-    assert found["VAD+ lowers the error"].difference == pytest.approx(0.07)
-
-
-def test_groups_of_other_sizes_are_compared_over_the_served_models_they_share():
-    # Pairs serve 0, 2, 4, 6; triples 0, 3, 6.
-    found = outcomes(samples_of(original_2=[0.05] * 4, vad_2=[0.03, 9, 9, 0.04], vad_3=[0.02, 9, 0.03]))
-    finding = found["S=3 is slightly better than S=2"]
-    assert finding.count == 2
-    assert finding.difference == pytest.approx(-0.01)
-
-
 @pytest.mark.parametrize(("step", "outcome"), [(0.002, "confirmed"), (-0.002, "confirmed"), (0.02, "contradicted")])
 def test_two_variants_are_alike_if_apart_by_less_than_half_of_what_vad_changes(step, outcome):
     vad = np.array([0.05, 0.051, 0.049])
@@ -445,14 +397,3 @@ def test_shares_without_a_click_are_left_out_with_a_warning():
         tables = tables_of("criteo", few, alphas=[0.02, 0.05], methods=["VAD"])
     assert tables.alphas == (0.05,)
     assert "5%" in text_of(tables)
-
-
-def test_models_that_differ_by_more_than_their_scores_vary_are_told_once():
-    noisy = world(models=2, rows=10_000, test=10_000)
-    rng = np.random.default_rng(1)
-    pool = (noisy.pool[:, :1] * 0.1 + rng.normal(0, 1, noisy.pool.shape)).astype(np.float32)
-    left_out = pytest.warns(UserWarning, match="(labels|Auto), seeds is left out for 2 of 2 networks")
-    with left_out, pytest.warns(UserWarning, match="λ were not above 0.05") as told:
-        tables = tables_of("criteo", replace(noisy, pool=pool), alphas=[0.1], bins=[50])
-    assert sum("λ were not above 0.05 and are set to it" in str(each.message) for each in told) == 1
-    assert tables.lambdas[0].pool == pytest.approx(0.05) or tables.lambdas[-1].pool == pytest.approx(0.05)

@@ -69,11 +69,6 @@ def test_quadrature_agrees_with_an_adaptive_one(name, alpha, t):
     )
 
 
-def test_a_steep_link_acts_as_a_step():
-    # t = 10⁴: φ(tZ − 3) is 1 above Z = 0, to the width of the step.
-    np.testing.assert_allclose(selected_mean("logistic", -3.0, 1e4, 0.8), 0.5 / 0.8, atol=2e-4)
-
-
 @given(st.sampled_from(LINKS), st.floats(-4, 4), st.floats(0.05, 3), st.floats(1e-6, 1))
 @settings(deadline=None, max_examples=60)
 def test_slope_is_the_derivative_of_the_mean(name, m, t, alpha):
@@ -82,22 +77,6 @@ def test_slope_is_the_derivative_of_the_mean(name, m, t, alpha):
     derivative = (8 * (up - down) - (up2 - down2)) / (12 * h)
     scale = selected_mean(name, abs(m), t, alpha)
     np.testing.assert_allclose(selected_slope(name, m, t, alpha), derivative, rtol=1e-7, atol=1e-8 * max(scale, 1))
-
-
-@given(st.floats(-5, 5), st.floats(0.01, 5))
-@settings(deadline=None, max_examples=40)
-def test_selected_mean_rises_as_the_share_falls_and_stays_a_probability(m, t):
-    means = [float(selected_mean("logistic", m, t, alpha)) for alpha in (1.0, 0.5, 0.1, 0.01, 1e-4)]
-    assert all(np.diff(means) > -1e-15)
-    assert 0 < means[0] <= means[-1] <= 1
-
-
-def test_mean_and_spread_broadcast_and_rows_are_independent():
-    rng = np.random.default_rng(0)
-    mean, spread = rng.normal(size=(1500, 1)), rng.uniform(0.1, 1, 2)
-    grid = selected_mean("logistic", mean, spread, 0.05)
-    assert grid.shape == (1500, 2)
-    assert grid[1234, 1] == selected_mean("logistic", mean[1234, 0], spread[1], 0.05)
 
 
 # ---------------------------------------------------------------------------- the exact truth
@@ -145,12 +124,6 @@ def test_bias_is_the_integral_of_the_slope(name):
     np.testing.assert_allclose(bias, integral, rtol=1e-11)
 
 
-@pytest.mark.parametrize("alpha", [1e-4, 0.02, 0.3])
-def test_bias_of_the_identity_is_the_excess_spread_times_the_tail_mean(alpha):
-    bias = maximization_bias("identity", **GEOMETRY, alpha=alpha)
-    np.testing.assert_allclose(bias, 0.1 * tail_mean(alpha), rtol=1e-11)
-
-
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("alpha", [1e-4, 0.02, 0.3])
 def test_shrinking_by_signal_over_spread_removes_the_leading_term_at_every_share(name, alpha):
@@ -172,14 +145,6 @@ def test_geometry_is_that_of_a_sampled_pool():
     # The largest standard error of these five is sd/√n.
     tolerance = 4 * max(served.std(), true.std()) / np.sqrt(len(x))
     np.testing.assert_allclose(np.concatenate(dataclasses.astuple(g)), sampled, atol=tolerance)
-
-
-def test_a_perfect_fit_has_no_residual_and_no_bias():
-    beta, sigma = np.array([1.0, 2.0, 3.0]) / 7, np.diag([0.1, 0.2, 0.3])
-    g = score_geometry(beta, beta=beta, mu=np.ones(3), sigma=sigma)
-    assert g.residual[0] < 1e-8
-    bias = maximization_bias("logistic", mean=g.mean, spread=g.spread, signal=g.signal, alpha=0.02)
-    np.testing.assert_allclose(bias, 0, atol=1e-15)
 
 
 # ---------------------------------------------------------------------------- Lemma 1
@@ -228,21 +193,6 @@ def test_moments_and_distance_agree_with_scipy():
     np.testing.assert_allclose(dataclasses.astuple(g)[:6], expected, rtol=1e-12)
 
 
-@given(st.floats(-100, 100), st.floats(0.01, 100), st.integers(0, 50))
-@settings(deadline=None, max_examples=30)
-def test_distance_does_not_depend_on_location_or_scale(shift, scale, seed):
-    x = np.random.default_rng(seed).logistic(size=60)
-    a, b = gaussianity(x), gaussianity(shift + scale * x)
-    np.testing.assert_allclose((a.distance, a.p_value, a.skewness), (b.distance, b.p_value, b.skewness), atol=1e-7)
-
-
-def test_distance_counts_ties_in_full():
-    x = np.repeat([0.0, 1.0], 50)
-    g = gaussianity(x)
-    assert g.distance == pytest.approx(ndtr(0.5 / x.std(ddof=1)) - 0.5, abs=1e-12)
-    assert g.p_value < 1e-10
-
-
 @pytest.mark.parametrize("n", [20, 100, 1000])
 def test_p_values_of_normal_samples_are_uniform(n):
     rng = np.random.default_rng(3)
@@ -259,9 +209,7 @@ def test_invalid_arguments_of_the_quadrature_are_refused(function):
     for arguments, message in (
         (("logistic", 0.0, 1.0, 0), "alpha=0 is not a share"),
         (("logit", 0.0, 1.0, 0.1), "link='logit' is unknown"),
-        (("logistic", [0.0, np.nan], 1.0, 0.1), "mean[1] is nan"),
         (("logistic", 0.0, np.inf, 0.1), "spread or signal[0] is inf"),
-        (("logistic", "low", 1.0, 0.1), "mean must be an array of numbers"),
         (("log", 0.0, [1.0, 60.0], 0.1), "the mean overflows at mean=0, spread=60; is the link right"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
@@ -280,15 +228,9 @@ def test_geometry_of_invalid_input_is_refused():
     message = "shapes differ: beta_hat (3, 4), beta (2,), mu (2,), sigma (2, 2); pass (R, d), (d,), (d,), (d, d)"
     with pytest.raises(UncurseError, match=re.escape(message)):
         score_geometry(np.ones((3, 4)), **good)
-    for name, value in (("beta", np.ones((2, 1))), ("mu", 1.0), ("sigma", np.eye(3))):
-        with pytest.raises(UncurseError, match="shapes differ"):
-            score_geometry(np.ones((3, 2)), **{**good, name: value})
     for beta_hat, change, message in (
         ([[1.0, 1.0], [0.0, 0.0]], {}, "beta_hat[1] gives constant scores; there is no top share"),
-        ([["1", "1"]], {}, "beta_hat must be an array of numbers"),
-        ([[1.0, np.nan]], {}, "beta_hat[0, 1] is nan"),
         ([1.0, 1.0], {"sigma": -np.eye(2)}, "sigma is not a covariance; pass a symmetric matrix"),
-        ([1.0, 1.0], {"sigma": [[1.0, 0.5], [0.0, 1.0]]}, "sigma is not a covariance"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             score_geometry(beta_hat, **{**good, **change})
@@ -299,12 +241,7 @@ def test_lemma_1_outside_its_conditions_is_refused():
     for change, message in (
         ({"alpha": 0.21}, "alpha=0.21 is above 0.2, where Lemma 1 does not apply"),
         ({"mean_range": (1.0, -1.0)}, "mean_range=(1.0, -1.0) is not a range; pass (low, high)"),
-        ({"mean_range": (np.nan, 1.0)}, "mean_range[0] is nan"),
         ({"spread_range": (-0.1, 1.0)}, "spread_range=(-0.1, 1.0) is not a range; pass 0 <= low < high"),
-        ({"spread_range": (1.0, 1.0)}, "spread_range=(1.0, 1.0) is not a range"),
-        ({"probability": 0.0}, "probability=0.0 is not a share"),
-        ({"mean_range": ("a", "b")}, "mean_range must be an array of numbers"),
-        ({"mean_range": (1.0, 2.0, 3.0)}, "mean_range=(1.0, 2.0, 3.0) is not a range"),
     ):
         with pytest.raises(UncurseError, match=re.escape(message)):
             lemma1_bounds("logistic", **{**good, **change})
@@ -317,12 +254,6 @@ def test_gaussianity_of_unsuitable_scores_is_refused():
         gaussianity(np.arange(19.0))
     with pytest.raises(UncurseError, match=re.escape("scores are constant (-3.1); there is no distribution to judge")):
         gaussianity(np.full(100, -3.1))
-    with pytest.raises(UncurseError, match=re.escape("scores[0] is nan")):
-        gaussianity(np.full(100, np.nan))
-    with pytest.raises(UncurseError, match=re.escape("scores[0] is -1e+300 beyond ±1e+75")):
-        gaussianity(np.linspace(-1e300, 1e300, 100))
-    with pytest.raises(UncurseError, match="scores must be an array of numbers"):
-        gaussianity(["a"] * 100)
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -88,19 +88,6 @@ def test_affine_writes_the_nearest_line(run, logs):
     assert content["max_error"] == found.record.max_error == pytest.approx(line.max_error, abs=1e-6)
 
 
-def test_segments_weights_and_sampled_negatives(run, logs):
-    options = ["--segment", "site", "--weight", "w", "--negative-sampling-rate", "0.5", "--replicas", "bootstrap"]
-    run(*POOL, *ELSEWHERE, "--method", "labels", *options, "-o", "map.json")
-    (pool, labeled), sites = arrays(logs), logs[0]["site"].to_numpy()
-    weighted = (*labeled, logs[1]["w"].to_numpy())
-    method = ReplicaCalibrator(scale="logit", negative_sampling_rate=0.5, replicas="bootstrap")
-    default = method.fit(pool, labeled=weighted, labels_from="elsewhere", sample_weight=logs[0]["w"].to_numpy())
-    np.testing.assert_allclose(load("map.json").map.default(PROBE), default.map_(PROBE), rtol=1e-9)
-    run("apply", "map.json", "pool.parquet", "--scores", "s1", "-o", "out.parquet")
-    expected = load("map.json")(pool[:, 0], sites)
-    np.testing.assert_allclose(pl.read_parquet("out.parquet")["prediction"], expected, rtol=1e-12)
-
-
 def test_labels_of_each_segment_are_used(run, logs):
     pool = collected(run, "pool", "--segment", "site")
     rows = collected(run, "labeled", "--label", "click", "--segment", "site")
@@ -144,15 +131,6 @@ def test_options_that_exclude_each_other_are_refused(run, logs, arguments, messa
     kind = [] if "--replicas" in arguments else SEEDS
     error = run("fit", "pool.parquet", "--scores", "s1,s2", *kind, *SCALE, *arguments, "-o", "m.json", code=2)
     assert message in error
-
-
-def test_labeled_evidence_with_other_columns_is_refused(run, logs):
-    collected(run, "pool")
-    for scores in ("s2,s1", "s1"):
-        run("collect", "labeled.parquet", "--scores", scores, *SCALE, "--label", "click", "-o", "l.json")
-        for method in (["--method", "labels"], ["--method", "auto"]):
-            options = ["--labeled", "l.json", "--labels-from", "elsewhere", *method, "-o", "m.json"]
-            assert "scores" in run("fit", "pool.json", *SEEDS, *options, code=2)
 
 
 def test_winners_of_requests_are_labels_and_not_a_pool(run, logs):

@@ -20,52 +20,39 @@ from uncurse import VAD, Affine, collect, evaluate, load, top_k, top_share
 from uncurse.evidence import Evidence, TopK
 from uncurse.links import logistic
 
-MADE = {}
 COMMON = {"scale": "logit", "replicas": "seeds"}
 
 
+@pytest.fixture(scope="module")
+def made():
+    """The folder of the files of `prepared`, once they are written."""
+    return {}
+
+
 @pytest.fixture
-def prepared(run, tmp_path, tmp_path_factory):
-    """Call a function that writes files with `run`, or copy the files that it wrote for another test."""
-
-    def copy(write):
-        if write in MADE:
-            shutil.copytree(MADE[write], tmp_path, dirs_exist_ok=True)
-        else:
-            write(run)
-            MADE[write] = shutil.copytree(tmp_path, tmp_path_factory.mktemp("made") / "files")
-
-    return copy
-
-
-def a_log_its_evidence_and_its_map(run):
+def prepared(run, made, tmp_path, tmp_path_factory):
+    """A log, and evidence and maps of it with several options, in the folder of the command."""
+    if made:
+        shutil.copytree(made["folder"], tmp_path, dirs_exist_ok=True)
+        return
     log = make(500)
-    log.write_parquet("log.parquet")
-    log.write_csv("log.csv")
     Path("logs").mkdir()
-    log.write_parquet("logs/0.parquet")
+    for name in ("log.parquet", "logs/0.parquet"):
+        log.write_parquet(name)
+    log.write_csv("log.csv")
     gaps = pl.when(pl.int_range(500) % 2 == 0).then("request")
     log.with_columns(request=gaps).write_parquet("gaps.parquet")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "day.json")
-    run("fit", "day.json", "-o", "map.json")
-
-
-def files_of_every_kind(run):
-    make(500).write_parquet("log.parquet")
-    run("collect", "log.parquet", "--scores", "s1,s2", "-o", "day.json")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--label", "click", "-o", "labeled.json")
-    run("collect", "log.parquet", "--scores", "s1,s2", "--request", "request", "-o", "winners.json")
+    for name, options in {
+        "plain": "--scores s1,s2",
+        "day": "--scores s1,s2 --label click",
+        "winners": "--scores s1,s2 --label click --request request",
+        "swapped": "--scores s2,s1 --label click",
+        "rate": "--scores s1,s2 --label click --negative-sampling-rate 0.5",
+    }.items():
+        run("collect", "log.parquet", *options.split(), "-o", f"{name}.json")
     run("fit", "day.json", "-o", "map.json")
     run("fit", "log.parquet", "--scores", "s1,s2", "--segment", "site", "-o", "segments.json")
-
-
-def evidence_of_other_options(run):
-    make(500).write_parquet("log.parquet")
-    options = ["--scores", "s1,s2", "--label", "click"]
-    run("collect", "log.parquet", *options, "-o", "day.json")
-    run("collect", "log.parquet", *options, "--request", "request", "-o", "top.json")
-    run("collect", "log.parquet", "--scores", "s2,s1", "--label", "click", "-o", "swapped.json")
-    run("collect", "log.parquet", *options, "--negative-sampling-rate", "0.5", "-o", "rate.json")
+    made["folder"] = shutil.copytree(tmp_path, tmp_path_factory.mktemp("made") / "files")
 
 
 def test_from_a_log_to_a_map_to_predictions_to_a_page(run, tmp_path):
@@ -235,7 +222,6 @@ def test_probabilities_all_the_way(run):
     ],
 )
 def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message, tmp_path):
-    prepared(a_log_its_evidence_and_its_map)
     (tmp_path / "other.csv").write_text("a log\n")
     (tmp_path / "link.parquet").symlink_to(tmp_path / "log.parquet")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -254,14 +240,14 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
         ("fit winners.json -o m.json", "the pool holds only the top 1 of each request"),
         ("fit day.json day.json -o m.json", "day.json is named twice, or a copy"),
         ("fit day.json --calibrator platt -o m.json", "--calibrator platt needs --labeled, a log"),
-        ("fit day.json --calibrator x --labeled labeled.json -o m.json", "'x' is not one of 'platt'"),
+        ("fit day.json --calibrator x --labeled day.json -o m.json", "'x' is not one of 'platt'"),
         ("fit log.parquet day.json --scores s1,s2 -o m.json", "are logs and evidence mixed"),
         ("fit day.json --scores s2,s1 -o m.json", "--scores is s2,s1, and s1,s2 in day.json"),
         ("fit day.json --negative-sampling-rate 0.1 -o m.json", "--negative-sampling-rate is 0.1, and none in"),
         ("fit map.json -o m.json", "map.json holds a 'affine'; pass evidence, which"),
         ("evaluate log.parquet --scores s1", "--label is missing; name the column of 0/1 labels"),
         ("evaluate log.parquet --label click", "--scores is missing; name the column of the served score"),
-        ("evaluate day.json", "day.json was collected without labels; collect it again"),
+        ("evaluate plain.json", "plain.json was collected without labels; collect it again"),
         ("evaluate log.parquet --scores s1 --label click --top x%", "'--top': 'x%'"),
         ("evaluate log.parquet --scores s1 --label click --top 0.5:0.1:0.1", "'--top': '0.5:0.1:0.1'"),
         ("evaluate log.parquet --scores s1 --label click --top 3", "'--top': '3'"),
@@ -270,13 +256,37 @@ def test_no_command_writes_over_what_it_reads(run, prepared, arguments, message,
         ("collect log.parquet --scores s1 --as-of 9999-12-31T23:59:59 -o d.json", "pass an ISO date or time"),
         ("monitor map.json log.parquet --label click --state /dev/full", "cannot read /dev/full: it is a device"),
         ("evaluate log.parquet --scores s1 --label click --map /dev/zero", "cannot read /dev/zero: it is a device"),
-        ("evaluate labeled.json --map segments.json", "segments.json has a map for each segment; collect labeled"),
+        ("evaluate day.json --map segments.json", "segments.json has a map for each segment; collect day"),
         ("evaluate log.parquet --scores s1 --label click --map day.json", "day.json is of kind 'evidence'; pass a map"),
         ("evaluate log.parquet --scores s1 --label click --report no/r.html", "cannot write --report no/r"),
+        ("fit day.json --label click -o m.json", "--label click needs --labeled"),
+        ("fit day.json --segment nosuch -o m.json", "--segment is nosuch, and none in"),
+        ("evaluate winners.json --top-k 5", "--top-k is 5, and 1 in winners.json"),
+        ("evaluate day.json --top-k 5", "--top-k is 5, and none in day.json"),
+        ("evaluate log.parquet --scores s1 --label click --top-k 5", "--top-k needs --request"),
+        ("evaluate day.json --segment nosuch", "--segment is nosuch, and none in day.json"),
+        ("evaluate day.json --scores s2", "--scores is s2, and s1 in day.json"),
+        ("evaluate day.json --value w", "--value w needs rows, and day.json is evidence"),
+        (
+            "fit day.json --method auto --labels-from elsewhere --labeled swapped.json -o m.json",
+            "scores in the labeled rows: s2, s1",
+        ),
+        (
+            "fit day.json --method auto --labels-from elsewhere --labeled rate.json -o m.json",
+            "negative_sampling_rate in the labeled rows: 0.5",
+        ),
+        ("evaluate day.json --report -", "--report cannot be standard output; name a file"),
+        ("fit - --labeled - -o m.json", "standard input is named twice"),
+        ("evaluate day.json --map - --map -", "standard input is named twice"),
+        ("fit day.json ./day.json -o m.json", "./day.json is named twice, or a copy of another"),
+        ("fit log.parquet --scores s1,s2 --weight w --calibrator platt --labeled day.json -o m.json", "--weight is w"),
+        ("apply map.json logs --scores s1 -o logs/out", "logs/out lies inside logs"),
+        ("apply map.json log.csv --scores s1 --column '' -o o.csv", "column '' "),
+        ("evaluate log.parquet --scores s1 --label click --request request --value w", "--value and --request exclude"),
+        ("collect gaps.parquet --scores s1 --request request -o x.json", "column 'request', row 1 is missing"),
     ],
 )
 def test_what_the_commands_refuse(run, prepared, arguments, message):
-    prepared(files_of_every_kind)
     error = run(*shlex.split(arguments), code=2)
     assert message in error
     assert error.count("\n") == 1
@@ -301,32 +311,6 @@ def test_the_map_knows_its_negative_sampling_rate(run):
         )
     error = run("evaluate", "plain.json", "--map", "map.json", code=2)
     assert "plain.json for map.json has negative_sampling_rate=None" in error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("fit day.json --label click -o m.json", "--label click needs --labeled"),
-        ("fit day.json --segment nosuch -o m.json", "--segment is nosuch, and none in"),
-        ("evaluate top.json --top-k 5", "--top-k is 5, and 1 in top.json"),
-        ("evaluate day.json --top-k 5", "--top-k is 5, and none in day.json"),
-        ("evaluate log.parquet --scores s1 --label click --top-k 5", "--top-k needs --request"),
-        ("evaluate day.json --segment nosuch", "--segment is nosuch, and none in day.json"),
-        ("evaluate day.json --scores s2", "--scores is s2, and s1 in day.json"),
-        ("evaluate day.json --value w", "--value w needs rows, and day.json is evidence"),
-        (
-            "fit day.json --method auto --labels-from elsewhere --labeled swapped.json -o m.json",
-            "scores in the labeled rows: s2, s1",
-        ),
-        (
-            "fit day.json --method auto --labels-from elsewhere --labeled rate.json -o m.json",
-            "negative_sampling_rate in the labeled rows: 0.5",
-        ),
-    ],
-)
-def test_no_option_is_ignored(run, prepared, arguments, message):
-    prepared(evidence_of_other_options)
-    assert message in run(*shlex.split(arguments), code=2)
 
 
 def test_a_map_of_an_ensemble_is_not_used_on_a_member(run):
@@ -370,25 +354,6 @@ def test_maps_that_were_fitted_with_other_options_are_not_compared(run):
     options = ["--scores", "s1", "--label", "click", "--map", "a.json", "--map", "b.json"]
     error = run("evaluate", "log.parquet", *options, code=2)
     assert "negative_sampling_rate=0.5" in error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("evaluate day.json --report -", "--report cannot be standard output; name a file"),
-        ("fit - --labeled - -o m.json", "standard input is named twice"),
-        ("evaluate day.json --map - --map -", "standard input is named twice"),
-        ("fit day.json ./day.json -o m.json", "./day.json is named twice, or a copy of another"),
-        ("fit log.parquet --scores s1,s2 --weight w --calibrator platt --labeled day.json -o m.json", "--weight is w"),
-        ("apply map.json logs --scores s1 -o logs/out", "logs/out lies inside logs"),
-        ("apply map.json log.csv --scores s1 --column '' -o o.csv", "column '' "),
-        ("evaluate log.parquet --scores s1 --label click --request request --value w", "--value and --request exclude"),
-        ("collect gaps.parquet --scores s1 --request request -o x.json", "column 'request', row 1 is missing"),
-    ],
-)
-def test_what_a_careful_user_would_want_refused(run, prepared, arguments, message):
-    prepared(a_log_its_evidence_and_its_map)
-    assert message in run(*shlex.split(arguments), code=2)
 
 
 def test_a_value_of_zero_on_all_selected_rows_is_undefined(run):
@@ -489,17 +454,6 @@ def test_standard_input_and_output(tmp_path, monkeypatch):
     assert fitted["slope"] == pytest.approx(load("map.json").map.slope, rel=1e-12)
     out = piped("log.csv", "apply", "map.json", "-", "--scores", "s1", "-o", "-")
     assert out.splitlines()[0] == b"id,s1,s2,click,w,site,request,prediction"
-
-
-def test_winners_are_not_judged_as_a_pool(run, tmp_path):
-    make().write_parquet("log.parquet")
-    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
-    options = ["--scores", "s1", "--label", "click", "--map", "map.json", "--request", "request"]
-    run("evaluate", "log.parquet", *options, "--report", "r.html")
-    page = (tmp_path / "r.html").read_text()
-    assert "top 1 of each request" in page
-    assert "fit on a pool like this log" not in page
-    assert "a single λ for all scores" not in page
 
 
 # ---------------------------------------------------------------------------- a person at the terminal

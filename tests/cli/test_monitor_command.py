@@ -257,22 +257,6 @@ def test_rows_are_counted_only_when_all_other_files_are_written(run, written, op
     assert MonitorState.load(written / "s.json").days
 
 
-def test_times_that_are_not_iso_are_refused_and_rows_without_a_time_are_stated(run, written):
-    frame = log_of(1, rows=2_000)
-    words = ("monitor", "map.json", "log.csv", "--label", "click", "--time", "at", "--settled-before", "2026-11-03")
-    for text in ("%m/%d/%Y", "%d.%m.%Y %H:%M"):
-        frame.with_columns(pl.col("at").dt.strftime(text)).write_csv(written / "log.csv")
-        assert "pass an ISO date or time" in run(*words, *JSON, code=2)
-    for text in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S+00:00", "%Y-%m-%d %H:%M"):
-        frame.with_columns(pl.col("at").dt.strftime(text)).write_csv(written / "log.csv")
-        assert json.loads(run(*words, *JSON))["latest"]["rows"] == 1_000
-    gaps = pl.when(pl.int_range(2_000) % 2 == 0).then("at")
-    frame.with_columns(at=gaps).write_csv(written / "log.csv")
-    assert "column 'at'" in run(*words, *JSON, code=2)
-    assert json.loads(run(*words, *JSON, "--missing", "drop"))["latest"]["rows"] == 500
-    assert "1,000" in run.stderr
-
-
 def test_the_command_to_run_next_is_stated(run, written):
     common = ("--label", "click", "--state", "s.json", "--day")
     assert run("monitor", "map.json", "good.parquet", *common, "2026-11-01").endswith(

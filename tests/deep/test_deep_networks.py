@@ -312,21 +312,6 @@ def test_labels_are_not_looked_at_in_scoring():
     assert fit.logits((x[:0],)).shape == (0, 2)
 
 
-def test_training_changes_nothing_that_was_given():
-    x, y = draw()
-    kept = x.clone(), y.clone()
-    train_replicas(Flat, (x, y), bootstrap=True).logits((x,))
-    assert torch.equal(x, kept[0])
-    assert torch.equal(y, kept[1])
-
-
-@pytest.mark.parametrize("rows", [1, 31, 32])
-def test_a_batch_may_be_larger_than_the_data(rows):
-    x, y = draw(rows)
-    larger, equal = (train_replicas(Flat, (x, y), batch_size=size, epochs=2) for size in (32, rows))
-    np.testing.assert_allclose(larger.logits((x,)), equal.logits((x,)), rtol=0, atol=1e-6)
-
-
 # ---------------------------------------------------------------------- what cannot be stacked
 
 

@@ -184,12 +184,6 @@ def test_streams_and_settings_of_the_process_are_as_before(deterministic):
         torch.use_deterministic_algorithms(False)
 
 
-def test_training_works_inside_no_grad():
-    with torch.no_grad():
-        inside = train_replicas(linear, pairs()).losses
-    np.testing.assert_array_equal(inside, train_replicas(linear, pairs()).losses)
-
-
 HEAVY = ("polars", "matplotlib", "typer", "duckdb", "pandas")
 
 

@@ -130,27 +130,6 @@ def test_bootstraps_do_not_depend_on_the_order_of_rows_in_any_container(rows):
     np.testing.assert_array_equal(hashes[order], moved)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [0.0, 0.0], [np.nan, 0.0], [0.0, np.nan]]),
-        sparse.csr_array(np.eye(300)[:, ::-1]),
-        ["a", "b", "ab", "", "é\ud800"],
-        [{"a": 1}, {"b": 1}, {"a": 2}],
-        [["a"], ["a", "b"], ["b"]],
-        np.array([["a", 1], ["a", 2], ["b", 1]], dtype=object),
-        [np.arange(5000), np.arange(1, 5001), np.r_[0:2500, 0:2501]],
-        RNG.normal(size=(100_000, 2)),
-    ],
-    ids=["numbers", "sparse", "text", "dicts", "ragged", "objects", "arrays", "many"],
-)
-def test_rows_that_differ_have_hashes_that_differ(rows):
-    n = rows.shape[0] if hasattr(rows, "shape") else len(rows)
-    hashes = row_hashes(rows, np.zeros(n))
-    assert len(np.unique(hashes)) == n
-    np.testing.assert_array_equal(row_hashes(take_rows(rows, np.arange(n)[::-1]), np.zeros(n)), hashes[::-1])
-
-
 # ---------------------------------------------------------------------------- weights
 
 

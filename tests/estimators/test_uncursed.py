@@ -14,7 +14,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, RepeatedStratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -208,14 +208,6 @@ def test_the_record_counts_each_row_once():
         assert (rows.rows, rows.effective_rows) == (400, pytest.approx(weights.sum() ** 2 / (weights @ weights)))
 
 
-def test_labels_that_are_scored_again_and_again_count_once():
-    widths = []
-    for cv in (StratifiedKFold(5, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=5, n_repeats=3)):
-        clf = UncursedClassifierCV(LOGISTIC, method="labels", cv=cv, random_state=0).fit(X, Y)
-        widths.append(np.ptp(clf.interval(0.1)))
-    assert widths[1] > 0.8 * widths[0]
-
-
 # ---------------------------------------------------------------------------- size and files
 
 
@@ -232,12 +224,6 @@ def test_a_fitted_estimator_pickles_to_its_models_and_its_map_file_has_the_same_
     served = clf.estimator_.predict_proba(POOL)[:, 1]
     np.testing.assert_array_equal(loaded(served), clf.predict_proba(POOL)[:, 1])
     assert loaded.to_affine() == clf.to_affine()
-
-
-def test_without_a_pool_the_rows_scored_out_of_fold_are_the_pool():
-    tree = DecisionTreeClassifier(max_depth=4)
-    clf = UncursedClassifierCV(tree, method="labels", random_state=0).fit(X, Y)
-    assert clf.predict_proba(X)[:, 1].max() < clf.estimator_.predict_proba(X)[:, 1].max() - 0.1
 
 
 # ---------------------------------------------------------------------------- invariances

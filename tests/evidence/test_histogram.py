@@ -396,7 +396,8 @@ def test_histograms_of_other_columns_and_of_unlabeled_rows_do_not_merge():
     assert histogram.rows == 2
 
 
-def test_an_empty_histogram_has_no_table():
+def test_an_empty_histogram_has_no_table_and_adds_nothing():
+    assert counted(np.zeros((2, 2))).merge(Histogram()).to_dict() == counted(np.zeros((2, 2))).to_dict()
     assert len(Histogram()) == 0
     assert Histogram().effective_rows == 0
     with pytest.raises(UncurseError, match="no rows"):

@@ -107,13 +107,6 @@ def test_scaled_moments_have_the_same_means():
     np.testing.assert_array_equal(same.mean, moments.mean)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_neither_memory_order_nor_float32_matters(order):
-    pool = pool_of(1_000, 3).astype(np.float32)
-    expected = Moments().update(pool.astype(np.float64))
-    np.testing.assert_allclose(Moments().update(np.array(pool, order=order)).covariance, expected.covariance, rtol=1e-9)
-
-
 # ---------------------------------------------------------------------------- bad input
 
 

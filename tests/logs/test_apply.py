@@ -3,9 +3,6 @@
 import datetime
 import gzip
 import os
-import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 from decimal import Decimal
 
@@ -18,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit
 
-from uncurse import VAD, Affine, Curve, Segmented, Steps, UncurseError, collect
+from uncurse import Affine, Curve, Segmented, Steps, UncurseError, collect
 from uncurse.logs import apply_to_files, with_prediction
 
 SPARK = pytest.param("spark", marks=pytest.mark.spark)
@@ -356,31 +353,3 @@ def test_a_map_of_logits_applied_to_probabilities_warns(kind, tmp_path):
     apply(0.0, 1.1, 100)
     apply(0.1, 0.9, 100, Affine(0.5, 0.0, scale="probability"))
     apply(0.0, 0.0, 0)
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_a_killed_apply_leaves_nothing_that_is_read(many, tmp_path):
-    (tmp_path / "in").mkdir()
-    for i in range(2):
-        make_log(seed=i).write_parquet(tmp_path / "in" / f"{i}.parquet")
-    source, out = (tmp_path / "in", tmp_path / "out") if many else (tmp_path / "in" / "0.parquet", "in/out.parquet")
-    code = (
-        "import os, signal, sys\nfrom uncurse import Affine\nfrom uncurse.logs import apply_to_files\n"
-        "apply_to_files(Affine(0.5, 0.0), sys.argv[1], sys.argv[2], score='s1',"
-        " progress=lambda _: os.kill(os.getpid(), signal.SIGKILL))"
-    )
-    killed = subprocess.run([sys.executable, "-c", code, str(source), str(tmp_path / out)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert collect(tmp_path, ["s1", "s2"]).rows == 400
-    assert collect(f"{tmp_path}/**/*.parquet", ["s1", "s2"]).rows == 400
-    assert not (tmp_path / out).exists()
-
-
-def test_a_map_that_was_fitted_to_a_log_is_applied_to_it(tmp_path):
-    log = make_log(1_000)
-    log.write_parquet(tmp_path / "log.parquet")
-    fitted = VAD(scale="logit", replicas="seeds").fit(collect(tmp_path / "log.parquet", ["s1", "s2"]))
-    apply_to_files(fitted.map_, tmp_path / "log.parquet", tmp_path / "out.parquet", score="s1", column="p")
-    np.testing.assert_allclose(
-        pl.read_parquet(tmp_path / "out.parquet")["p"], fitted.map_(log["s1"].to_numpy()), rtol=1e-12
-    )

@@ -71,21 +71,6 @@ def test_a_log_gives_the_evidence_of_arrays(engine, make):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("engine", ["lazy polars", "duckdb", "csv", SPARK])
-def test_segments_weights_probabilities_and_sampled_negatives(engine, make):
-    options = {"scale": "probability", "negative_sampling_rate": 0.2}
-    source = make(engine, LOG.to_arrow())
-    found = collect(source, ["p1", "p2"], weight="w", segment="site", **options)
-    spec = LogSpec(("p1", "p2"), weight="w", segment="site", **options)
-    segments, weights = LOG["site"].to_numpy(), LOG["w"].to_numpy()
-    expected = from_arrays(LOG.select("p1", "p2").to_numpy(), spec=spec, segments=segments, sample_weight=weights)
-    ours, theirs = (VAD(replicas="seeds", **options).fit(evidence).record_ for evidence in (found, expected))
-    assert set(ours.segments) == {"news", "sport", 'it\'s "video"'}
-    for name, part in theirs.segments.items():
-        assert ours.segments[name].lambda_ == pytest.approx(part.lambda_, rel=1e-9)
-    assert ours.lambda_ == pytest.approx(theirs.lambda_, rel=1e-9)
-
-
 @pytest.mark.parametrize("engine", ["lazy polars", "pandas", "duckdb", "csv", SPARK])
 def test_a_row_with_trials_is_as_many_rows(engine, make):
     trials = np.random.default_rng(1).integers(1, 9, len(LOG))
@@ -144,14 +129,6 @@ def test_labels_may_be_true_and_false_and_scores_whole_numbers_or_decimals():
     found = collect(log, ["s1", "n", "d", "big"], label="click")
     assert evaluate_log(found, None, [1.0]).rows[0].observed == log["click"].sum()
     np.testing.assert_allclose(found.moments.mean[1:], log["n"].mean())
-
-
-def test_many_segments_each_have_their_rows():
-    segments = np.random.default_rng(0).integers(0, 300, len(LOG))
-    found = collect(LOG.with_columns(site=pl.Series(segments)).lazy(), ["s1", "s2"], segment="site")
-    assert {name: part.rows for name, part in found.segments.items()} == {
-        str(name): int(count) for name, count in enumerate(np.bincount(segments))
-    }
 
 
 def test_segments_may_be_categories_and_objects():

@@ -259,13 +259,6 @@ def test_addresses_are_passed_to_polars(kind, tmp_path):
 # ---------------------------------------------------------------------------- CSV
 
 
-def test_commas_quotes_and_lines_inside_quoted_fields_are_text(tmp_path):
-    text = '\ufeffid,"s,1"\n"a, b",1\n"say ""x, y""",2\n"two\nlines, no row",3\n6" and 7" pipes,4\n#5,5\n"\r\n",6\r\n'
-    (tmp_path / "log.csv").write_text(text)
-    found = collect(tmp_path / "log.csv", "s,1")
-    assert (found.rows, found.moments.mean[0]) == (6, 3.5)
-
-
 def test_a_csv_may_say_true_and_false(tmp_path):
     lines = [f"{i / 7},{'True' if i % 2 else ' false'}" for i in range(50)]
     (tmp_path / "log.csv").write_text("s1,click\n" + "\n".join(lines))

@@ -145,37 +145,6 @@ def test_a_few_labels_rarely_change_the_choice():
     assert chosen.count("labels") <= 3
 
 
-WORLDS = {
-    "normal": {},
-    "low rate": {"mean": -5.0},
-    "even": {"mean": 0.0},
-    "little noise": {"noise": 0.05},
-    "no noise to speak of": {"noise": 0.002},
-    "much noise": {"noise": 1.0},
-    "unequal noise": {"unequal": True},
-    "heavy tails": {"tails": True},
-    "narrow": {"sd": 0.2, "noise": 0.1},
-    "wide": {"sd": 2.0, "noise": 0.7},
-}
-
-
-# Every world with labels and without, and every number of replicas with labels and without.
-@pytest.mark.theory
-@pytest.mark.parametrize(
-    ("world", "replicas", "labeled"),
-    [(world, 2 + (i + labeled) % 2, labeled) for i, world in enumerate(WORLDS) for labeled in (False, True)],
-)
-def test_auto_is_never_worse_than_the_raw_scores(world, replicas, labeled):
-    truth, pool, _ = rows_of(3_000, replicas, **WORLDS[world])
-    _, scores, labels = rows_of(3_000, replicas, seed=1, **WORLDS[world])
-    auto = fit(pool, (scores, labels) if labeled else None)
-    for alpha in (0.02, 0.1):
-        ours, theirs = (error_on_top(f, truth, pool[:, 0], alpha) for f in (auto.predict_proba, expit))
-        assert abs(ours) < abs(theirs) + 0.02
-        low, high = auto.interval(alpha, 0.999)
-        assert low < ours < high
-
-
 # ---------------------------------------------------------------------------- results
 
 

@@ -11,7 +11,7 @@ import simulated
 from uncurse import VAD, Affine, Auto, ReplicaCalibrator, UncurseError, load, top_share
 from uncurse.evidence import from_arrays
 from uncurse.methods import ErrorTable
-from uncurse.methods.remaining_error import TopShare, error_table
+from uncurse.methods.remaining_error import TopShare
 
 COMMON = {"scale": "logit", "replicas": "seeds"}
 PLAIN = VAD(**COMMON, intervals=True)
@@ -90,34 +90,6 @@ def test_bounds_add_the_level_error_with_students_quantile():
             table.interval(0.1, level)
 
 
-class Known:
-    """Estimate that equals the served score shifted by a level, with known errors."""
-
-    def __init__(self, table, level=0.0):
-        self.table, self._level = table, level
-
-    def log_odds(self, served):
-        return served + self._level
-
-    def log_error(self, top):
-        return 0.02
-
-    def level_error(self, top):
-        return 0.03, 2
-
-
-def test_the_table_holds_the_log_of_predicted_over_estimated_rate():
-    # At a rate of 1e-5 log odds are log rates, so a level of −0.1 is a ratio of exp(0.1).
-    found = error_table(Affine(1.0, 0.0).at_logits, Known(table_of(rows_of(1_000, mean=-12.0)[1]), -0.1))
-    np.testing.assert_allclose(found.error, 0.1, atol=1e-4)
-    assert set(found.standard_error) == {0.02}
-    assert set(found.level_error) == {0.03}
-    assert found.freedom == 2
-    assert found.alphas[0] == pytest.approx(0.001)
-    assert {0.01, 0.02, 0.05, 0.1, 1.0} <= set(found.alphas)
-    assert error_table(Affine(1.0, 0.0).at_logits, Known(table_of(rows_of(1_000, mean=-2_000.0)[1]))) is None
-
-
 # ---------------------------------------------------------------------------- intervals of fitted methods
 
 
@@ -137,13 +109,6 @@ def test_more_labels_and_rows_narrow_the_interval():
     sizes = ((5_000, 300), (5_000, 5_000), (30_000, 30_000))
     widths = [np.ptp(calibrated_of(*rows)[2].interval(0.05)) for rows in sizes]
     assert widths[0] > 1.5 * widths[1] > 2.25 * widths[2]
-
-
-def test_a_higher_level_widens_the_interval_about_the_same_center():
-    fitted = calibrated_of(5_000, 5_000)[2]
-    narrow, wide = fitted.interval(0.05, 0.5), fitted.interval(0.05, 0.99)
-    assert wide[0] < narrow[0] < 0 < narrow[1] < wide[1]
-    assert np.log1p(wide).sum() == pytest.approx(np.log1p(narrow).sum(), abs=1e-9)
 
 
 def test_differing_levels_of_replicas_widen_the_interval_unless_the_rows_are_winners():
@@ -218,35 +183,3 @@ def test_an_interval_of_one_positive_has_an_upper_bound_below_100():
     labels = np.zeros(5_000, int)
     labels[rng.choice(5_000, p=expit(truth) / expit(truth).sum())] = 1
     assert calibrated(scores, scores, labels).interval(0.05)[1] < 100
-
-
-# ---------------------------------------------------------------------------- coverage
-
-
-def covered(make, draws, alpha=0.05):
-    hits = []
-    for seed in range(draws):
-        truth, served, fitted = make(seed)
-        low, high = fitted.interval(alpha)
-        hits.append(low < error_on_top(fitted, truth, served, alpha) < high)
-    return np.mean(hits)
-
-
-@pytest.mark.theory
-@pytest.mark.parametrize(
-    ("pool_rows", "labeled_rows", "replicas"), [(5_000, 5_000, 2), (5_000, 500, 3), (2_000, 20_000, 3)]
-)
-def test_90_percent_intervals_with_labels_cover_the_error(pool_rows, labeled_rows, replicas):
-    # Three standard errors of 120 draws below 90%; intervals may be too wide, not too narrow.
-    assert covered(lambda seed: calibrated_of(pool_rows, labeled_rows, replicas, seed=seed), 120) > 0.9 - 0.082
-
-
-@pytest.mark.theory
-@pytest.mark.parametrize("options", [{"curvature": True}, {"shape": "monotone"}])
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_90_percent_intervals_without_labels_cover_the_error(options, replicas):
-    def make(seed):
-        truth, pool, _ = rows_of(3_000, replicas, seed=seed)
-        return truth, pool[:, 0], VAD(**COMMON, intervals=True, **options).fit(pool)
-
-    assert covered(make, 60) > 0.9 - 0.116

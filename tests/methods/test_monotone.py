@@ -11,9 +11,7 @@ from simulated import error_on_top, posterior_mean, rows_of
 from uncurse import VAD, Auto, UncurseError
 from uncurse.evidence import ReplicaTable, from_arrays
 from uncurse.methods import KINDS
-from uncurse.methods.label_free import Monotone, OneLambda, regress_on_served, teacher
-from uncurse.methods.remaining_error import TopShare
-from uncurse.methods.shrinkage import Shrinkage
+from uncurse.methods.label_free import regress_on_served, teacher
 from uncurse.methods.truth import TruthModel
 
 X = np.linspace(-4, -0.5, 20)
@@ -162,22 +160,6 @@ def test_the_map_is_unbiased_for_unequal_noise_where_one_lambda_is_not():
         assert abs(error_on_top(vad.map_, truth, pool[:, 0], 0.01)) < 0.04
 
 
-def test_the_probability_of_one_lambda_is_that_of_two_normals():
-    rng = np.random.default_rng(1)
-    noise = np.exp(rng.normal(-1, 0.5, (1_500, 1)))
-    pool = rng.normal(-3, 0.8, (1_500, 1)) + noise * rng.normal(size=(1_500, 2))
-    model, lines = model_of(pool), np.zeros((3, 2))
-    monotone = Monotone.fit(model, lines)
-    variance = float(pool[:, 0].var())
-    one = OneLambda(model, Shrinkage(0.7, 0.01, float(pool[:, 0].mean()), 0.3 * variance, variance), lines=lines)
-    factors = []
-    for top in (TopShare(model.table, alpha) for alpha in (0.01, 0.02, 0.05, 0.1)):
-        means = [top.log_mean(estimate.log_odds(top.served)) for estimate in (monotone, one)]
-        difference, error = means[0] - means[1], monotone.map_error(top)
-        factors.append(norm.logpdf(difference, scale=error) - norm.logpdf(difference, scale=np.hypot(error, 0.1)))
-    assert monotone.probability_of(one) == pytest.approx(expit(np.mean(factors)))
-
-
 @pytest.mark.theory
 @pytest.mark.parametrize(("replicas", "kind"), [(2, "seeds"), (3, "seeds"), (3, "bootstrap")])
 def test_normal_scores_rarely_contradict_one_lambda(replicas, kind):
@@ -194,13 +176,6 @@ def test_normal_scores_rarely_contradict_one_lambda(replicas, kind):
 def test_pure_noise_is_predicted_by_its_mean():
     pool = np.random.default_rng(0).normal(-2, 1, (999, 3))  # of more rows it is an error
     np.testing.assert_allclose(logit(fit(pool).predict_proba([-4.0, -2.0, 0.0])), -2, atol=0.1)
-
-
-@pytest.mark.parametrize("kind", ["seeds", "bootstrap"])
-def test_the_slope_above_the_pool_is_close_to_lambda(kind):
-    for seed in range(4):
-        slope = fit(pool_of(20_000, 2, seed=seed, kind=kind)[1], kind).map_.right  # λ is 0.8
-        assert 0.4 < slope < 1.2
 
 
 # ---------------------------------------------------------------------------- unusual scores

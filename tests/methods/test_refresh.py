@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 from scipy.special import expit
 
-from uncurse import VAD, Affine, Curve, Evidence, Fitted, Segmented, Steps, TopK, UncurseError, load, refresh
+from uncurse import VAD, Affine, Curve, Evidence, Fitted, Segmented, Steps, UncurseError, load, refresh
 from uncurse.calibration.logistic import fit_logistic
 from uncurse.calibration.spline import Basis
 from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays, merged
@@ -239,15 +239,6 @@ def test_labels_of_one_class_change_nothing(label, missing):
     # What was uncertain before still is.
     assert latest(fitted).level_error == pytest.approx(latest(before).level_error)
     assert latest(fitted).center == pytest.approx(latest(before).center + latest(before).level)
-
-
-def test_selected_rows_are_accepted():
-    rng = np.random.default_rng(16)
-    x = rng.normal(0.0, 0.5, 5_000)
-    spec = LogSpec(("s0",), top_k=TopK("request", 1))
-    rows = from_arrays(x[:, None], rng.random(5_000) < expit(x - 0.3), spec=spec)
-    found = latest(refresh(IDENTITY, rows))
-    assert found.level == pytest.approx(-0.3, abs=3 * found.level_error)
 
 
 # ---------------------------------------------------------------------------- the record

@@ -67,17 +67,6 @@ def test_biased_scores_are_calibrated():
     np.testing.assert_allclose(found.map_.transform(1.6 * inner + 1), posterior_mean(inner)[0], atol=0.12)
 
 
-@pytest.mark.theory
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_errors_on_the_top_average_to_zero(replicas):
-    errors = []
-    for seed in range(60):
-        truth, pool, _ = rows_of(5_000, replicas, seed=2 * seed, mean=-2.5)
-        _, scores, labels = rows_of(5_000, replicas, seed=2 * seed + 1)
-        errors.append(error_on_top(fit(pool, (scores, labels)), truth, pool[:, 0], 0.05))
-    assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(60) + 0.01
-
-
 # ---------------------------------------------------------------------------- input
 
 
@@ -386,15 +375,6 @@ def test_rounding_of_scores_does_not_change_the_map():
 
 
 # ---------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_invalid_scores_are_named(bad):
-    pool, scores = POOL.copy(), SCORES.copy()
-    pool[3, 1] = scores[3, 1] = bad
-    for rows in ((pool, SCORES), (POOL, scores)):
-        with pytest.raises(UncurseError, match=rf"\[3, 1\] is {bad}"):
-            fit(rows[0], (rows[1], LABELS))
 
 
 @pytest.mark.parametrize(

@@ -271,12 +271,6 @@ def test_segments_of_a_tandem_shrink_about_their_own_mean(recenter):
         assert np.median(np.abs(found / expected - 1)[inner]) < 0.01
 
 
-def test_a_tandem_may_have_a_lambda_above_one():
-    vad = make(calibrator="platt").fit(pool_of(3000, sd=1.5), labeled=labeled_of(3000, sd=0.5))
-    assert vad.lambda_ > 1
-    assert (np.diff(vad.predict_proba(GRID)) > 0).all()
-
-
 def test_a_tandem_uses_the_same_kind_of_replica_for_pool_and_labeled_rows():
     pool, (scores, y) = pool_of(900, 3), labeled_of(900, 3)
     lambdas = [make(replicas="bootstrap").fit(each).lambda_ for each in (pool, scores)]
@@ -568,7 +562,6 @@ def with_value(value):
 @pytest.mark.parametrize(
     ("pool", "options", "message"),
     [
-        (with_value(np.nan), {}, r"\[3, 1\] is nan"),
         (np.full((5, 2), 1e300), {}, r"\[0, 0\] is 1e\+300"),
         (GOOD, {"scale": "probability"}, "not a probability"),
         (expit(with_value(np.inf)), {"scale": "probability"}, "exactly 0 or 1"),
@@ -576,12 +569,9 @@ def with_value(value):
         (GOOD[:, :1], {}, "replicas='seeds' needs two"),
         (GOOD[:, :1], {"replicas": "ensemble"}, "replicas='ensemble' needs two"),
         (GOOD[:, 0], {}, r"shape \(200,\)"),
-        (GOOD[:0], {}, r"shape \(0, 2\)"),
         (GOOD.T, {}, "transpose"),
         (GOOD[:1], {}, "constant"),
         (np.column_stack([np.full(200, 1.5), GOOD[:, 0]]), {}, r"constant at 1\.5"),
-        ([["a", "b"]], {}, "pool"),
-        (np.ma.masked_array(GOOD, np.abs(GOOD) > 3.5), {}, "masked"),
         (Moments().update(GOOD), {}, "pool"),
         (Evidence(LogSpec(("a", "b")), Moments()), {}, "no rows"),
         (evidence_of(GOOD, link="identity"), {}, "link in the pool: identity"),
@@ -639,15 +629,12 @@ PLATT = {"calibrator": "platt"}
     [
         ({}, {"labeled": (SCORES, LABELS)}, "no calibrator"),
         (PLATT, {}, "calibrator='platt' needs labeled"),
-        (PLATT, {"labeled": (SCORES[:, 0], LABELS)}, r"shape \(200,\)"),
         (PLATT, {"labeled": (SCORES[:, :1], LABELS)}, r"shape \(200, 1\)"),
         (PLATT, {"labeled": (DISAGREEING, np.arange(500) % 2)}, r"λ = -\d+ on the labeled rows"),
         (PLATT, {"labeled": (SCORES, np.zeros(200))}, "no positives"),
         (PLATT, {"labeled": (SCORES, np.ones(200))}, "no negatives"),
         (PLATT, {"labeled": (SCORES, np.zeros(199))}, r"labels has shape \(199,\)"),
-        (PLATT, {"labeled": (SCORES, np.full(200, 2))}, "labels"),
         (PLATT, {"labeled": (np.full((200, 2), 1.5), LABELS)}, r"constant at 1\.5 on the labeled rows"),
-        (PLATT, {"labeled": (with_value(np.nan), LABELS)}, r"\[3, 1\] is nan"),
         (PLATT, {"labeled": (SCORES, LABELS), "variance": 0.1}, "variance"),
         (PLATT, {"labeled": []}, "labeled must be"),
         (PLATT, {"labeled": (SCORES, None)}, "labeled must be"),
@@ -660,9 +647,7 @@ PLATT = {"calibrator": "platt"}
         (PLATT, {"labeled": evidence_of(SCORES, LABELS, link="identity")}, "link in the labeled rows"),
         ({}, {"segments": ["a"]}, r"segments has shape \(1,\)"),
         ({}, {"segments": np.array(["a", None] * 100, dtype=object)}, "segments"),
-        ({}, {"sample_weight": [1.0]}, r"sample_weight has shape \(1,\)"),
         ({}, {"sample_weight": np.zeros(200)}, "sample_weight"),
-        ({}, {"sample_weight": np.full(200, -1.0)}, "sample_weight"),
         *(({}, {"variance": value}, "variance") for value in (-0.1, np.nan, "x")),
         ({}, {"variance": 100.0}, r"V = 100"),
         ({"shape": "monotone"}, {"variance": 0.1}, "shape='monotone'"),

@@ -187,25 +187,6 @@ def test_floor_of_bins_with_few_rows_is_the_mean_over_labels_drawn_from_the_pred
     assert row.ece.floor < row.mce.floor <= 1
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [
-        calibration_error,
-        lambda y, p, sample_weight: log_loss_reduction(y, p, np.clip(1.2 * p, 0, 0.99), sample_weight=sample_weight),
-    ],
-    ids=["calibration error", "log-loss reduction"],
-)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_standard_error_of_a_single_metric_is_the_spread_over_resampled_rows(metric, weighted):
-    values, errors = [], []
-    for i in range(400):
-        y, p, w = world(500, seed=i)
-        estimate = metric(y, p, sample_weight=w if weighted else None)
-        values.append(float(estimate))
-        errors.append(estimate.standard_error)
-    assert abs(np.sqrt(np.mean(np.square(errors))) / np.std(values, ddof=1) - 1) < 0.15
-
-
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_equal_labels_leave_the_binomial_error_of_the_predictions(weight):
     p, y, w = np.full(122, 121.7 / 122), np.ones(122, int), np.full(122, weight)

@@ -373,13 +373,6 @@ def test_a_day_without_rows_shows_no_change():
         assert judge(MonitorState("map", days)).decision == "keep"
 
 
-@pytest.mark.parametrize("prediction", [2.0, -0.1, math.nan])
-def test_sums_of_numbers_that_are_no_probabilities_are_refused(prediction):
-    with pytest.raises(UncurseError, match="pass probabilities, from 0 to 1"):
-        LabelSums.of([0.5, prediction], [0, 1])
-    assert LabelSums.of([0.0, 1.0], [0, 1]).predicted == 1
-
-
 def days_of(*days):
     """A state of days with these means and standard deviations of the score, and numbers of rows."""
     sums = [LabelSums.of([0.1], [0.1 * rows], [rows]) for _, _, rows in days]

@@ -417,18 +417,6 @@ def test_a_module_keeps_shape_and_dtype_and_its_doubles():
     assert MapModule(CURVE)(torch.tensor([0, 1])).dtype == torch.float64
 
 
-def test_a_module_is_saved_and_loaded(tmp_path):
-    torch = pytest.importorskip("torch")
-    from uncurse.serving.export.torch import MapModule
-
-    other = replace(CURVE, y=tuple(np.array(CURVE.y) + 0.5))
-    torch.save(MapModule(CURVE).state_dict(), tmp_path / "map.pt")
-    loaded = MapModule(other)
-    loaded.load_state_dict(torch.load(tmp_path / "map.pt", weights_only=True))
-    scores = torch.linspace(-9, 9, 50, dtype=torch.float64)
-    assert torch.equal(loaded(scores), MapModule(CURVE)(scores))
-
-
 def test_a_module_goes_through_torch_export():
     torch = pytest.importorskip("torch")
     from uncurse.serving.export.torch import MapModule

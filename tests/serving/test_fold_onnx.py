@@ -290,27 +290,6 @@ def test_outputs_made_of_the_score_would_change():
         fold(MAP, model, output="p")
 
 
-def test_numbers_used_inside_a_branch_stay():
-    branch = [
-        helper.make_graph(
-            [helper.make_node("ReduceSum", ["W"], [f"r{i}"])],
-            f"b{i}",
-            [],
-            [helper.make_tensor_value_info(f"r{i}", TensorProto.FLOAT, [1, 1])],
-        )
-        for i in range(2)
-    ]
-    yes = numpy_helper.from_array(np.array(True), "yes")
-    nodes = [
-        helper.make_node("If", ["yes"], ["r"], then_branch=branch[0], else_branch=branch[1]),
-        helper.make_node("Add", ["x", "r"], ["shifted"]),
-        helper.make_node("Gemm", ["shifted", "W", "b"], ["l"]),
-        SIGMOID,
-    ]
-    model = graph(nodes, [*layer(), yes])
-    assert np.abs(run(fold(MAP, model)) - MAP.at_logits(logit(run(model)))).max() < 1e-6
-
-
 @pytest.mark.parametrize("raw", [True, False])
 def test_folding_twice(raw):
     ends = [helper.make_node("Tanh", ["a"], ["t"]), helper.make_node("Add", ["a", "t"], ["p" if raw else "l"])]

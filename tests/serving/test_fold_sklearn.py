@@ -102,20 +102,6 @@ def test_what_is_no_sum_is_refused(model, classes, reason, world):
         fold(MAP, model.fit(X, labels))
 
 
-def test_networks_of_counts(world):
-    from sklearn import __version__
-    from sklearn.neural_network import MLPRegressor
-
-    if tuple(map(int, __version__.split(".")[:2])) < (1, 7):
-        pytest.skip("this scikit-learn has no MLPRegressor of counts")
-    X, y, _ = world
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = MLPRegressor(hidden_layer_sizes=(4,), loss="poisson", max_iter=3, random_state=0).fit(X, y)
-    score_map = Affine(0.8, -0.3, "log", "value")
-    close(fold(score_map, model).predict(X), score_map(model.predict(X)), 1e-12)
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"init": "zero"}, {"loss": "exponential"}, {"subsample": 0.5, "learning_rate": 0.3}, {"n_estimators": 1}],
@@ -147,24 +133,6 @@ def test_boosted_regressors_and_pipelines(world):
     close(fold(Affine(0.8, -0.3, "identity", "value"), model).predict(Z), 0.8 * model.predict(Z) - 0.3, 1e-12)
     pipeline = make_pipeline(StandardScaler(), GradientBoostingClassifier(n_estimators=5)).fit(X, y)
     close(fold(MAP, pipeline).decision_function(Z), 0.8 * pipeline.decision_function(Z) - 0.3, 1e-12)
-
-
-def test_models_in_single_precision(world):
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neural_network import MLPClassifier
-
-    X, y, _ = world
-    X = X.astype(np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        models = [LogisticRegression().fit(X, y), MLPClassifier((8,), max_iter=5, random_state=0).fit(X, y)]
-        models += [LogisticRegression(C=1e6).fit(X * 1e-4, y)]
-    for model in models:
-        folded = fold(MAP, model)
-        p, q = (one.predict_proba(X)[:, 1].astype(np.float64) for one in (model, folded))
-        clear = np.abs(logit(p)) < 5
-        close(q[clear], MAP.at_logits(logit(p[clear])), 1e-4)
-    assert folded.coef_.dtype == model.coef_.dtype
 
 
 def test_models_of_named_features(world):

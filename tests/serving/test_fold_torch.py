@@ -210,17 +210,6 @@ def test_a_state_dict_with_one_number_after_the_layer_is_refused(tail):
     fold(MAP, net[:4].state_dict(), layer="3")
 
 
-@pytest.mark.parametrize("shape", [(), (1,)])
-def test_a_state_dict_with_a_temperature_is_refused(shape):
-    import torch
-    from torch import nn
-
-    net = nn.ModuleDict({"body": nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))})
-    net.register_parameter("temperature", nn.Parameter(torch.full(shape, 2.0)))
-    with pytest.raises(UncurseError, match="temperature is one number"):
-        fold(MAP, net.state_dict(), layer="body.1")
-
-
 def test_a_module_that_was_folded_is_refused(nets):
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Draw the charts of docs/results from the CSV files beside them: ``python -m tools.evidence``.
+"""Draw the charts of docs/results from the CSV files beside them: ``python -m benchmarks.charts``.
 
 The charts have the style of the report. An SVG follows the light or dark mode of the reader.
 """
@@ -9,6 +9,7 @@ import csv
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,19 @@ _T = {5: 2.776, 10: 2.262, 20: 2.093}  # Student's 97.5% quantiles for so many r
 FRAME = Frame(width=560, height=300, wide=True)  # so that a phone can show it
 
 
+@dataclass(frozen=True)
+class Marks:
+    """A mark for each row, None where there is none, and half the width of each interval."""
+
+    values: Sequence[float | None]
+    color: str = OURS
+    marker: str = "o"
+    name: str = ""  # in the legend
+    halves: Sequence[float] = ()
+    shift: float = 0.0  # down from the middle of the row
+    filled: bool = True
+
+
 def read(name: str) -> list[Line]:
     """Read a table, one dictionary for each of its lines."""
     with (FOLDER / "data" / f"{name}.csv").open(encoding="utf-8") as stream:
@@ -35,18 +49,28 @@ def cells(lines: Sequence[Line], **place: str) -> dict[tuple[str, str], Line]:
     return {(line["row"], line["column"]): line for line in lines if place.items() <= line.items()}
 
 
-def dots(
-    ax: Any, y: float, values: Sequence[float], color: str, marker: str = "o", name: str = "", **style: Any
+def intervals_of(lines: Sequence[Line], repetitions: int) -> tuple[list[float | None], list[float]]:
+    """Return values, and half the widths of their 95% intervals."""
+    errors = [_T[repetitions] * float(line["standard_error"]) for line in lines]
+    return [float(line["value"]) for line in lines], errors
+
+
+def draw_rows(
+    ax: Any, names: Sequence[str], series: Sequence[Marks], xlabel: str, form: Any = None, line: float | None = None
 ) -> None:
-    """Draw a value, or a value with the ends of its interval."""
-    value, *ends = values
-    if ends:
-        ax.plot(ends, [y, y], color=color, lw=2, solid_capstyle="round")
-    ax.plot([value], [y], marker, color=color, ms=8, mew=1.5, label=name or None, **style)
-
-
-def rows_axis(ax: Any, names: Sequence[str], xlabel: str) -> None:
-    """Name the rows from top to bottom."""
+    """Draw marks in named rows, from top to bottom, with a vertical line at a value."""
+    for marks in series:
+        rows = [row + marks.shift for row in range(len(names))]
+        for row, value, half in zip(rows, marks.values, marks.halves, strict=False):
+            if value is not None:
+                ax.plot([value - half, value + half], [row, row], color=marks.color, lw=2, solid_capstyle="round")
+        kept = [(value, row) for value, row in zip(marks.values, rows, strict=True) if value is not None]
+        style = {"ms": 8, "mew": 1.5, "mfc": None if marks.filled else "none", "label": marks.name or None}
+        ax.plot(*zip(*kept, strict=True), marks.marker, color=marks.color, **style)
+    if line is not None:
+        ax.axvline(line, color=LIGHT["ink"], lw=1.2, zorder=1)
+    if form is not None:
+        ax.xaxis.set_major_formatter(form)
     ax.set_yticks(range(len(names)), names, color=LIGHT["ink"])
     ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=xlabel)
     ax.grid(visible=False, axis="y")
@@ -55,9 +79,15 @@ def rows_axis(ax: Any, names: Sequence[str], xlabel: str) -> None:
 
 def legend(figure: Chart, ax: Any, columns: int = 6) -> None:
     """Name the marks above the figure."""
-    figure.legend(
-        *ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, handletextpad=0.1, columnspacing=1.2
-    )
+    handles = ax.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper left", ncols=columns, handletextpad=0.1, columnspacing=1.2)
+
+
+def log_ticks(ax: Any, values: Sequence[int], unit: str) -> None:
+    """Mark values on a logarithmic axis."""
+    ax.set_xscale("log")
+    ax.set_xticks(values, [f"{value}{unit}" for value in values])
+    ax.minorticks_off()
 
 
 def percent(value: float, _: object = None) -> str:
@@ -82,17 +112,14 @@ def real_logs() -> Chart:
                 errors[model, column].append(float(line["value"]))
     found = list(dict.fromkeys(model for model, _ in errors))
     figure, (ax,) = axes_of(FRAME, 44 * len(found) + 20)
-    names = {"plain": (PLAIN, "s"), "isotonic": (OTHER, "D"), "Platt": (OTHER, "^"), "uncursed": (OURS, "o")}
     for y, model in enumerate(found):
         floor = float(np.mean(errors[model, "floor"]))
-        ax.plot([floor] * 2, [y - 0.3, y + 0.3], color=LIGHT["rule"], lw=3, label="" if y else "label noise")
-        for name, (color, marker) in names.items():
-            label = "" if y else {"plain": "as served"}.get(name, name)
-            dots(ax, y, [float(np.mean(errors[model, name]))], color, marker, label)
-    ax.set_xscale("log")
-    ax.set_xticks([1, 2, 5, 10, 20, 50, 100], ["1%", "2%", "5%", "10%", "20%", "50%", "100%"])
-    ax.minorticks_off()
-    rows_axis(ax, found, "rms error on the top 1% to 10%, mean over the logs")
+        ax.plot([floor, floor], [y - 0.3, y + 0.3], color=LIGHT["rule"], lw=3, label=None if y else "label noise")
+    looks = {"plain": (PLAIN, "s", "as served"), "isotonic": (OTHER, "D", "isotonic"),
+             "Platt": (OTHER, "^", "Platt"), "uncursed": (OURS, "o", "uncursed")}  # fmt: skip
+    series = [Marks([float(np.mean(errors[model, name])) for model in found], *look) for name, look in looks.items()]
+    log_ticks(ax, [1, 2, 5, 10, 20, 50, 100], "%")
+    draw_rows(ax, found, series, "rms error on the top 1% to 10%, mean over the logs")
     legend(figure, ax)
     return figure
 
@@ -119,44 +146,38 @@ def simulations() -> Chart:
 
 def paper() -> Chart:
     """Calibration error of each method alone and with VAD, here and in the paper."""
-    by = {
-        (line["detail"], line["column"]): line
-        for line in read("criteo-five-logs")
-        if line["table"] == "Calibration error, % (main text)" and line["row"] == "10%"
-    }
+    lines = [line for line in read("criteo-five-logs") if line["table"] == "Calibration error, % (main text)"]
+    by = {(line["detail"], line["column"]): line for line in lines if line["row"] == "10%"}
     methods = [name for name, column in by if column == "Original" and by[name, column]["paper"]]
+    series = []
+    for column, color, shift, name in (("Original", PLAIN, -0.13, "alone"), ("VAD+", OURS, 0.13, "with VAD")):
+        own = [by[method, column] for method in methods]
+        values, halves = intervals_of(own, 5)
+        series.append(Marks(values, color, "o", f"{name}, here", halves, shift))
+        printed = [float(line["paper"]) for line in own]
+        series.append(Marks(printed, color, "D", f"{name}, paper", shift=shift, filled=False))
     figure, (ax,) = axes_of(FRAME, 52 * len(methods))
-    for y, method in enumerate(methods):
-        for column, color, shift in (("Original", PLAIN, -0.13), ("VAD+", OURS, 0.13)):
-            line = by[method, column]
-            value, error = float(line["value"]), _T[5] * float(line["standard_error"])
-            name = {"Original": "alone, here", "VAD+": "with VAD, here"}[column] if not y else ""
-            dots(ax, y + shift, [value, value - error, value + error], color, name=name)
-            name = {"Original": "alone, paper", "VAD+": "with VAD, paper"}[column] if not y else ""
-            dots(ax, y + shift, [float(line["paper"])], color, "D", name, mfc="none")
-    ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-    ax.xaxis.set_major_formatter(signed)
-    rows_axis(ax, ["as served", *methods[1:]], "calibration error on the top 10%, 95% intervals")
+    names = ["as served", *methods[1:]]
+    draw_rows(ax, names, series, "calibration error on the top 10%, 95% intervals", signed, 0)
     legend(figure, ax)
     return figure
 
 
 def auction() -> Chart:
     """Overcharge of each policy, by what the labels were."""
-    lines = read("auction")
-    by = cells(lines, section="overcharge by labels")
+    by = cells(read("auction"), section="overcharge by labels")
     policies = ["as served", "one multiplier", "Platt", "isotonic", "VAD", "Platt + VAD", "labels", "Auto"]
+    colors = {"as served": PLAIN, "Auto": OURS}
     figure, axes = axes_of(FRAME, 30 * len(policies), columns=2)
     titles = {"labels won": "labels: its own winners", "labels earlier": "labels: an earlier model's"}
     for ax, (column, title) in zip(axes, titles.items(), strict=True):
-        for y, policy in enumerate(policies):
-            line = by[policy, column]
-            value, error = float(line["value"]), _T[10] * float(line["standard_error"])
-            color = {"as served": PLAIN, "Auto": OURS}.get(policy, OTHER)
-            dots(ax, y, [value, value - error, value + error], color)
-        ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-        ax.xaxis.set_major_formatter(signed)
-        rows_axis(ax, policies if ax is axes[0] else [""] * len(policies), "overcharge, 95% intervals")
+        values, halves = intervals_of([by[policy, column] for policy in policies], 10)
+        series = [
+            Marks([value if one == policy else None for one in policies], colors.get(policy, OTHER), halves=halves)
+            for policy, value in zip(policies, values, strict=True)
+        ]
+        names = policies if ax is axes[0] else [""] * len(policies)
+        draw_rows(ax, names, series, "overcharge, 95% intervals", signed, 0)
         ax.set(xlim=(-17, 27))
         ax.set_title(title)
     return figure
@@ -166,16 +187,14 @@ def speed() -> Chart:
     """How many times as fast as the fastest other library."""
     lines = read("speed")
     figure, (ax,) = axes_of(FRAME, 30 * len(lines))
-    for y, line in enumerate(lines):
-        value = float(line["times faster"])
+    values = [float(line["times faster"]) for line in lines]
+    for y, value in enumerate(values):
         ax.plot([1, value], [y, y], color=LIGHT["grid"], lw=6, solid_capstyle="butt", zorder=1)
-        dots(ax, y, [value], OURS)
         ax.annotate(f"{value:g} ×", (value, y), xytext=(9, 0), textcoords="offset points", va="center")
-    ax.set_xscale("log")
-    ax.set_xticks([1, 3, 10, 30, 100, 300], ["1 ×", "3 ×", "10 ×", "30 ×", "100 ×", "300 ×"])
-    ax.minorticks_off()
+    log_ticks(ax, [1, 3, 10, 30, 100, 300], " ×")
     ax.set(xlim=(1, 500))
-    rows_axis(ax, [line["call"] for line in lines], "times as fast as the fastest peer, 10 million rows")
+    calls = [line["call"] for line in lines]
+    draw_rows(ax, calls, [Marks(values)], "times as fast as the fastest peer, 10 million rows")
     return figure
 
 
@@ -187,42 +206,37 @@ def monitoring() -> Chart:
         "5% test of all days so far": "5% test of all days", "the same, boundary for 5% a year": "simulated boundary",
     }  # fmt: skip
     figure, axes = axes_of(FRAME, 34 * len(names), columns=2)
-    quantities = {
-        "false alarms of a valid map, one year": ("years with a false alarm", percent),
-        "+5% from day 100 on, without an earlier alarm: median": ("days to find +5% from day 100", "{x:g}"),
-    }
-    for ax, (quantity, (title, form)) in zip(axes, quantities.items(), strict=True):
-        for y, name in enumerate(names):
-            line = by[quantity, name]
-            color = OURS if not y else OTHER
-            if line["standard_error"]:
-                value = float(line["value"])
-                dots(ax, y, [value], color)
+    quantities = (
+        ("false alarms of a valid map, one year", "years with a false alarm", percent, 130, 25),
+        ("+5% from day 100 on, without an earlier alarm: median", "days to find +5% from day 100", "{x:g}", 30, 10),
+    )
+    for ax, (quantity, title, form, most, step) in zip(axes, quantities, strict=True):
+        lines = [by[quantity, name] for name in names]
+        values = [float(line["value"]) if line["standard_error"] else None for line in lines]
+        for y, value in enumerate(values):
+            if value is None:
+                ax.annotate("false alarm before", (1, y), va="center", color=LIGHT["muted"])
+            else:
                 label = percent(value) if form is percent else f"{value:g}"
                 ax.annotate(label, (value, y), xytext=(9, 0), textcoords="offset points", va="center")
-            else:
-                ax.annotate("false alarm before", (1, y), va="center", color=LIGHT["muted"])
-        ax.xaxis.set_major_formatter(form)
-        rows_axis(ax, list(names.values()) if ax is axes[0] else [""] * len(names), title)
-        ax.set(xlim=(-3, 130) if form is percent else (-1, 30))
-        ax.set_xticks(range(0, 101, 25) if form is percent else range(0, 31, 10))
+        series = [Marks([values[0], None, None, None]), Marks([None, *values[1:]], OTHER)]
+        draw_rows(ax, list(names.values()) if ax is axes[0] else [""] * len(names), series, title, form)
+        ax.set(xlim=(-0.03 * most, most))
+        ax.set_xticks(range(0, min(most, 100) + 1, step))
     return figure
 
 
 def intervals() -> Chart:
     """How many of the 90% intervals contain the true error."""
-    lines = read("simulations")
-    settings = list(dict.fromkeys(line["section"] for line in lines if line["column"] == "90% held"))
+    lines = [line for line in read("simulations") if line["column"] == "90% held"]
+    settings = list(dict.fromkeys(line["section"] for line in lines))
+    held = {(line["row"], line["section"]): float(line["value"]) for line in lines}
+    series = [
+        Marks([held.get((method, setting)) for setting in settings], color, marker, name)
+        for method, color, marker, name in (("labels S=3", OTHER, "^", "labels"), ("auto", OURS, "o", "Auto"))
+    ]
     figure, (ax,) = axes_of(FRAME, 26 * len(settings) + 20)
-    for y, setting in enumerate(settings):
-        by = cells(lines, section=setting)
-        for method, color, marker in (("labels S=3", OTHER, "^"), ("auto", OURS, "o")):
-            if (method, "90% held") in by:
-                name = {"labels S=3": "labels", "auto": "Auto"}[method] if not y else ""
-                dots(ax, y, [float(by[method, "90% held"]["value"])], color, marker, name)
-    ax.axvline(90, color=LIGHT["ink"], lw=1.2, zorder=1)
-    ax.xaxis.set_major_formatter(percent)
-    rows_axis(ax, settings, "share of the 90% intervals that contain the true error")
+    draw_rows(ax, settings, series, "share of the 90% intervals that contain the true error", percent, 90)
     legend(figure, ax)
     return figure
 
@@ -233,16 +247,14 @@ def replicas() -> Chart:
     by = cells(lines)
     experiments = list(dict.fromkeys(line["row"] for line in lines))
     names = [name.replace("the same, ", "Criteo, 4 million rows, ").replace("worlds", "logs") for name in experiments]
+    series = []
+    for column, color, shift in (("checkpoint at 80%", OURS, -0.12), ("at 90%", PLAIN, 0.12)):
+        first, second = zip(*(map(float, by[one, column]["value"].split(", ")) for one in experiments), strict=True)
+        name = f"checkpoint {column.removeprefix('checkpoint ')}"
+        series.append(Marks(first, color, "o", f"{name}, top 2%", shift=shift))
+        series.append(Marks(second, color, "D", f"{name}, top 10%", shift=shift, filled=False))
     figure, (ax,) = axes_of(FRAME, 52 * len(experiments))
-    for y, experiment in enumerate(experiments):
-        for column, color, shift in (("checkpoint at 80%", OURS, -0.12), ("at 90%", PLAIN, 0.12)):
-            name = {"at 90%": "checkpoint at 90%"}.get(column, "checkpoint at 80%") if not y else ""
-            first, second = map(float, by[experiment, column]["value"].split(", "))
-            dots(ax, y + shift, [first], color, "o", f"{name}, top 2%" if name else "")
-            dots(ax, y + shift, [second], color, "D", f"{name}, top 10%" if name else "", mfc="none")
-    ax.axvline(1, color=LIGHT["ink"], lw=1.2, zorder=1)
-    ax.xaxis.set_major_formatter("{x:.1f} ×")
-    rows_axis(ax, names, "rms error relative to that with a second training")
+    draw_rows(ax, names, series, "rms error relative to that with a second training", "{x:.1f} ×", 1)
     legend(figure, ax, columns=2)
     return figure
 
@@ -251,21 +263,14 @@ def winners() -> Chart:
     """Error of the value of the best of many, as observed and after three corrections."""
     by = cells(read("winners"))
     cases = list(dict.fromkeys(row for row, column in by if column == "uncurse.winner"))
-    names = {
-        "observed": (PLAIN, "s"),
-        "repeated split-half": (OTHER, "D"),
-        "BBC-CV (out-of-bag)": (OTHER, "^"),
-        "uncurse.winner": (OURS, "o"),
-    }
+    looks = {"observed": (PLAIN, "s"), "repeated split-half": (OTHER, "D"), "BBC-CV (out-of-bag)": (OTHER, "^"),
+             "uncurse.winner": (OURS, "o")}  # fmt: skip
+    series = []
+    for i, (name, look) in enumerate(looks.items()):
+        values, halves = intervals_of([by[case, name] for case in cases], 20)
+        series.append(Marks(values, *look, name, halves, 0.16 * (i - 1.5)))
     figure, (ax,) = axes_of(FRAME, 48 * len(cases))
-    for y, case in enumerate(cases):
-        for i, (name, (color, marker)) in enumerate(names.items()):
-            line = by[case, name]
-            value, error = float(line["value"]), _T[20] * float(line["standard_error"])
-            dots(ax, y + 0.16 * (i - 1.5), [value, value - error, value + error], color, marker, "" if y else name)
-    ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-    ax.xaxis.set_major_formatter("{x:+g}")
-    rows_axis(ax, cases, "error of the value of the best, points, 95% intervals")
+    draw_rows(ax, cases, series, "error of the value of the best, points, 95% intervals", "{x:+g}", 0)
     legend(figure, ax, columns=4)
     return figure
 
