@@ -438,6 +438,7 @@ def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap):
     assert -0.3 < low < high < 0.3
 
 
+@pytest.mark.filterwarnings("ignore:every value of the scores lies in")  # they could be percentages
 @pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
 def test_saturated_logits_have_a_finite_map_and_interval(mean, sd):
     rng = np.random.default_rng(0)
