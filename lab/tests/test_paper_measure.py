@@ -419,8 +419,8 @@ def test_a_calibrator_that_cannot_be_fitted_is_left_out_and_the_others_stay():
     with pytest.warns(UserWarning, match="is left out for 2 of 2 networks: .*labels fall as scores rise"):
         tables = tables_of("criteo", turned, alphas=[0.1], bins=[50])
     assert tables.get("calibration_error", 0.1, "Platt Scaling") is None
-    assert tables.get("calibration_error", 0.1, "VAD") is not None
-    assert "VAD" in text_of(tables)
+    assert tables.get("calibration_error", 0.1, "Vanilla") is not None
+    assert "Vanilla" in text_of(tables)
 
 
 # ---------------------------------------------------------------------------- faults
