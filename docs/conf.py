@@ -95,7 +95,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
 html_theme_options = {
-    "logo": {"text": "uncurse", "alt_text": "uncurse"},
+    "logo": {"text": "uncurse"},
     "navbar_align": "left",
     "navbar_end": ["version", "theme-switcher", "navbar-icon-links"],
     "icon_links": [

@@ -26,8 +26,6 @@ from uncurse import (
     evaluate,
     load,
     serving,
-    top_k,
-    top_share,
 )
 from uncurse.calibration import CALIBRATORS
 from uncurse.evidence import from_arrays
@@ -198,15 +196,6 @@ def test_an_interval_is_finite_and_in_order_and_grows_with_its_level(name, world
     assert -1 <= wide[0] <= low <= high <= wide[1] < np.inf
 
 
-@given(world=WORLDS, shift=st.floats(-3, 3), scale=st.floats(0.1, 10))
-def test_vad_is_equivariant_under_affine_changes_of_the_scores(world, shift, scale):
-    _, _, pool, _ = world.draw()
-    one = fitted(VAD(link="identity", scale="value", replicas="seeds").fit, pool)
-    other = VAD(link="identity", scale="value", replicas="seeds").fit(scale * pool + shift)
-    expected = scale * one.predict_proba(pool[:, 0]) + shift
-    np.testing.assert_allclose(other.predict_proba(scale * pool[:, 0] + shift), expected, rtol=1e-7, atol=1e-7)
-
-
 @given(world=WORLDS)
 def test_vad_moves_every_score_towards_the_center_and_not_past_it(world):
     _, _, pool, _ = world.draw()
@@ -325,38 +314,6 @@ def test_a_damaged_map_file_is_refused_or_gives_a_map(folder, score_map, data):
 
 
 # ---------------------------------------------------------------------------- metrics and selection
-
-
-@given(world=WORLDS, scale=SCALES, alpha=st.floats(0.05, 1))
-def test_metrics_are_finite_and_depend_neither_on_row_order_nor_on_the_size_of_weights(world, scale, alpha):
-    scores, y, _, rng = world.draw()
-    p = expit(scores[:, 0] + 1e-9 * np.arange(len(y)))  # without ties, whose order would matter
-    w, j = rng.exponential(size=len(y)), rng.permutation(len(y))
-
-    def numbers(y, p, w):
-        (row,) = evaluate(y, p, [alpha], sample_weight=w).rows
-        return [float(x) for x in (row.ece, row.mce, row.log_loss, row.brier)]
-
-    one = numbers(y, p, w)
-    assert np.isfinite(one).all()
-    np.testing.assert_allclose(numbers(y[j], p[j], scale * w[j]), one, rtol=1e-9, atol=1e-12)
-
-
-@given(world=WORLDS, alpha=st.floats(0.01, 1), k=st.integers(1, 5))
-def test_a_selection_has_the_best_scores(world, alpha, k):
-    scores, _, _, rng = world.draw()
-    s, requests = scores[:, 0], rng.integers(0, 9, len(scores))
-    assume(alpha * len(s) >= 1)
-    chosen = np.zeros(len(s), bool)
-    chosen[top_share(s, alpha)] = True
-    assert chosen.any()
-    assert s[chosen].min() >= s[~chosen].max(initial=-np.inf)
-    best = np.zeros(len(s), bool)
-    best[top_k(s, requests, k)] = True
-    for request in np.unique(requests):
-        rows = requests == request
-        assert best[rows].sum() == min(k, rows.sum())
-        assert s[rows & best].min() >= s[rows & ~best].max(initial=-np.inf)
 
 
 # ---------------------------------------------------------------------------- invalid input

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .errors import UncurseError
 from .metrics import Evaluation, evaluate
 from .optional import needing
-from .report.figures import bin_rows, draw_lines, draw_reliability, metric_rows, page_style
+from .report.figures import bin_rows, draw_errors, draw_reliability, error_rows, page_style
 
 
 class _Display:
@@ -107,8 +107,7 @@ class SelectionErrorDisplay(_Display):
     _alphas = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
     def _draw(self) -> None:
-        rows = metric_rows("calibration_error", self.evaluations.items())
-        draw_lines(self.ax_, rows, "calibration error", error=True)
+        draw_errors(self.ax_, error_rows(self.evaluations.items()))
 
 
 class SelectedReliabilityDisplay(_Display):

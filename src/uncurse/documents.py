@@ -20,6 +20,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from .errors import UncurseError
 from .version import __version__
 
@@ -29,11 +31,7 @@ _ENDS = 1 << 16  # bytes at either end of a file that identify it
 
 
 def dumps(kind: str, content: Mapping[str, Any]) -> str:
-    """Write a JSON document of plain data with finite numbers.
-
-    >>> dumps("affine", {"slope": 1.0})
-    '{"kind": "affine", "schema_version": 2, "slope": 1.0}'
-    """
+    """Write a JSON document of plain data with finite numbers."""
     try:
         return json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION, **content}, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -172,6 +170,8 @@ def plain(value: Any) -> Any:
         return {name: plain(part) for name, part in value.items()}
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     return plain(vars(value)) if is_dataclass(value) else value
 
 
@@ -239,23 +239,24 @@ class PlainData:
             raise UncurseError(f"this is not a complete {cls._kind} document ({error}); write it again") from None
 
 
-class Document(PlainData):
-    """Base of objects that are a JSON file of their own."""
+class Saved:
+    """Base of objects that can be written to a JSON file of their own."""
 
-    _wanted: ClassVar[str]  # what to pass instead of another document
+    _kind: ClassVar[str] = ""
 
-    @classmethod
-    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
-        return super()._from_dict({part.name: content[part.name] for part in fields(cls)})  # type: ignore[arg-type]
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        raise NotImplementedError
 
     def to_json(self) -> str:
-        """Return the content of a file that `load` reads.
+        """Return the JSON document that `save` writes.
 
         Returns
         -------
         str
         """
-        return dumps(self._kind, self.to_dict())
+        content = self.to_dict()
+        return dumps(content.pop("kind", self._kind), content)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, atomically.
@@ -266,6 +267,16 @@ class Document(PlainData):
             Target.
         """
         write(path, self.to_json() + "\n")
+
+
+class Document(PlainData, Saved):
+    """Base of objects that are read from a JSON file of their own."""
+
+    _wanted: ClassVar[str]  # what to pass instead of another document
+
+    @classmethod
+    def _from_dict(cls, content: Mapping[str, Any]) -> Self:
+        return super()._from_dict({part.name: content[part.name] for part in fields(cls)})  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

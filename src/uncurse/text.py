@@ -15,6 +15,18 @@ def interval(value: float, standard_error: float) -> tuple[float, float]:
     return value - _Z * standard_error, value + _Z * standard_error
 
 
+def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
+    """Format a share as a percentage.
+
+    >>> percent(0.1234), percent(-0.0004), percent(0.02, sign=False), percent(0.0004, sign=False)
+    ('+12.3%', '0%', '2.0%', '<0.1%')
+    """
+    rounded = round(100 * value, decimals)
+    if not rounded:
+        return "0%" if sign or not value else f"<{10**-decimals:g}%"
+    return f"{rounded:{'+' if sign else ''},.{decimals}f}%"
+
+
 def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
     """Return an error and its interval, with as many decimals as the interval needs.
 
@@ -25,12 +37,12 @@ def error_and_interval(error: float | None, low: float | None, high: float | Non
     """
     low, high = -1.0 if low is None else low, math.inf if high is None else high
     decimals = 2 if high - low < 0.004 else 1 if high - low < 0.4 else 0
-    ends = [f"{100 * low:+,.{decimals}f}%"] if low > -1 else []
-    ends += [f"{100 * high:+,.{decimals}f}%"] if high < math.inf else []
+    ends = [percent(low, decimals)] if low > -1 else []
+    ends += [percent(high, decimals)] if high < math.inf else []
     span = " to ".join(ends) or "unknown"
     if len(ends) == 1:
         span += " or more" if low > -1 else " or less"
-    return "undefined" if error is None or math.isnan(error) else f"{100 * error:+,.{decimals}f}%", span
+    return "undefined" if error is None or math.isnan(error) else percent(error, decimals), span
 
 
 def probability(value: float | None) -> str:
@@ -45,11 +57,7 @@ def probability(value: float | None) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[str]:
-    """Return the lines of a table with `left` columns aligned to the left, the others to the right.
-
-    >>> aligned([("top", "error"), ("2%", "1%")])
-    ['top  error', '2%      1%']
-    """
+    """Return the lines of a table with `left` columns aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:

@@ -241,11 +241,7 @@ def fault_of_counts(successes: NDArray[Any], trials: NDArray[Any]) -> tuple[bool
 
 
 def split_trials(successes: NDArray[Any], trials: Array) -> tuple[NDArray[np.intp], NDArray[Any], Array]:
-    """Return a row of the successes and one of the failures of each row: its place, its label and how often it occurs.
-
-    >>> split_trials(np.array([3.0, 0.0]), np.array([40.0, 5.0]))
-    (array([0, 0, 1]), array([1, 0, 0], dtype=int8), array([ 3., 37.,  5.]))
-    """
+    """Return a row of the successes and one of the failures of each row: its place, label and number of trials."""
     hits, misses = np.flatnonzero(successes > 0), np.flatnonzero(trials > successes)
     labels = np.repeat(np.array([1, 0], np.int8), [len(hits), len(misses)])
     return np.append(hits, misses), labels, np.append(successes[hits], (trials - successes)[misses])

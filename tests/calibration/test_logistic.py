@@ -68,13 +68,6 @@ def test_rounding_does_not_decide_whether_nearly_separated_labels_converge(width
         np.testing.assert_allclose(fits, [fits[0]] * 6, rtol=1e-7)
 
 
-def test_large_offset_is_absorbed_by_the_intercept():
-    features, weight, label = line(500)
-    slope, intercept = fit_logistic(features, weight, label).coefficients
-    ours = fit_logistic(features, weight, label, offset=1e4).coefficients
-    np.testing.assert_allclose(ours, [slope, intercept - 1e4], rtol=1e-9)
-
-
 def test_prior_gives_the_posterior_mode_and_its_information():
     features, weight, label = line(400)
     mean, precision = np.array([2.0, -1.0]), np.array([30.0, 5.0])

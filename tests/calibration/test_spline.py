@@ -6,7 +6,7 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from uncurse import UncurseError, calibrate
+from uncurse import UncurseError
 from uncurse.calibration.spline import Basis, fit_smooth, monotone_curve
 from uncurse.evidence import ReplicaTable
 from uncurse.methods.label_free import regress_on_served
@@ -92,13 +92,6 @@ def test_scale_and_origin_of_the_score_do_not_change_the_fit(scale, shift):
     np.testing.assert_allclose(moved(scale * KNOTS + shift), plain(KNOTS), atol=1e-3)
 
 
-def test_certain_slope_prior_fixes_the_slope():
-    x, w, y = rows_of(300)
-    smooth = fit_smooth(x, w, y, slope=(1.5, 1e-6))
-    assert abs(smooth.coefficients[1] / smooth.spread - 1.5) < 1e-6
-    assert platt(x, y)[0] < 1.2
-
-
 @pytest.mark.theory
 def test_errors_of_the_curve_agree_with_its_covariance():
     x0 = np.array([-2.5, -1.0, 0.5])
@@ -117,23 +110,6 @@ def test_errors_of_the_curve_agree_with_its_covariance():
 
 def projected(x, p):
     return regress_on_served(ReplicaTable.of_rows(np.column_stack([x, x])), p)
-
-
-def test_probabilities_on_a_line_give_that_line():
-    x = np.linspace(-4, 2, 500)
-    smooth = projected(x, expit(0.7 * x - 1))
-    np.testing.assert_allclose(smooth(x), 0.7 * x - 1, atol=2e-3)
-    at = smooth.features(x)
-    assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.01
-
-
-def test_probabilities_on_a_bend_have_small_residuals():
-    x = np.linspace(-4, 2, 500)
-    bend = 0.7 * x - 1 + 0.3 * np.square(np.maximum(x, -1) + 1)
-    smooth = projected(x, expit(bend))
-    np.testing.assert_allclose(smooth(x[:480]), bend[:480], atol=0.03)  # a natural spline is straight at its end
-    at = smooth.features(x)
-    assert np.sqrt(np.einsum("ik,ij,jk->k", at, smooth.covariance, at)).max() < 0.1
 
 
 def test_scatter_scales_errors_by_the_residuals():
@@ -309,21 +285,6 @@ def test_monotone_curve_pools_like_isotonic_regression():
 
 
 # ---------------------------------------------------------------------------- the calibrator
-
-
-def test_spline_calibrator_is_close_to_platt_for_few_labels():
-    x, _, y = rows_of(200, seed=4)
-    slope, intercept = platt(x, y)
-    inner = np.quantile(x, [0.1, 0.5, 0.9])
-    np.testing.assert_allclose(calibrate("spline", x, y).transform(inner), slope * inner + intercept, atol=0.15)
-
-
-def test_one_outlier_does_not_flatten_the_spline():
-    x, _, y = rows_of(3_000)
-    x[-1], y[-1] = 1e6, 1
-    slope, intercept = platt(x[:-1], y[:-1])
-    inner = np.array([-2.0, 0.0])
-    np.testing.assert_allclose(calibrate("spline", x, y).transform(inner), slope * inner + intercept, atol=0.3)
 
 
 def test_scatter_of_scores_that_differ_by_rounding_does_not_depend_on_the_rounding():

@@ -88,20 +88,6 @@ def test_an_affine_map_is_folded_and_a_folded_model_is_verified(run):
     assert not os.path.exists("no.pt")
 
 
-def test_verify_says_no_with_exit_code_1(run):
-    lightgbm = pytest.importorskip("lightgbm")
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 2))
-    data = lightgbm.Dataset(x, (x[:, 0] > 0).astype(int))
-    lightgbm.train({"objective": "binary", "verbose": -1}, data, 3).save_model("model.txt")
-    pl.DataFrame(x, schema=["Column_0", "Column_1"]).write_parquet("rows.parquet")
-    Affine(0.8, -0.3).save("line.json")
-    run("fold", "line.json", "model.txt", "-o", "folded.txt")
-    options = ["--data", "rows.parquet", "--format", "json"]
-    assert json.loads(run("verify", "line.json", "model.txt", "folded.txt", *options))["rows"] == 500
-    run("verify", "line.json", "model.txt", "model.txt", *options, code=1)
-
-
 def test_rows_without_a_value_are_refused_dropped_or_kept(run):
     log = make(1_000).with_columns(s1=pl.when(pl.int_range(1_000) != 7).then("s1"))
     log.write_parquet("log.parquet")

@@ -1,11 +1,8 @@
 """Half-lives on the command line: `fit --half-life` and `collect --into --half-life`."""
 
-import contextlib
-import itertools
 import json
 import os
 import shutil
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -171,16 +168,6 @@ def test_a_log_that_is_added_twice_is_refused_under_any_name(run):
     assert Evidence.load("week.json").rows == 1_000
 
 
-def test_rows_older_than_a_hundred_half_lives_no_longer_count(run):
-    for i in range(3):
-        write_log(f"{i}.parquet", 500, i)
-    for i, day in enumerate(("2020-01-01", "2026-01-01", "2026-01-02")):
-        into(run, f"{i}.parquet", "--half-life", "1h", "--as-of", day)
-    week = Evidence.load("week.json")
-    assert week.rows == 1_500
-    assert week.effective_rows == pytest.approx(500, rel=1e-6)
-
-
 @pytest.mark.parametrize("value", ["3", "3 days", "0d", "-1d", "d", "nand", "1.2.3d", "infd"])
 def test_half_lives_of_collect_have_a_unit(run, value):
     write_log("0.parquet", 100, 0)
@@ -236,38 +223,3 @@ def test_concurrent_calls_lose_no_rows(run):
         assert process.exitcode == 0
     assert Evidence.load("week.json").rows == 4_006
     assert sorted(Evidence.load("week.json").sources) == [f"{i}.parquet" for i in range(4)]
-
-
-def test_a_killed_call_leaves_all_or_nothing(run):
-    write_log("0.parquet", 4_000, 0)
-    into(run, "0.parquet", "--half-life", "3d")
-    seeds = itertools.count(1)
-
-    def seen():
-        while True:
-            with contextlib.suppress(FileNotFoundError):  # a temporary file that was removed since it was listed
-                return {path.name: path.stat().st_mtime_ns for path in Path().iterdir()}
-
-    def add(kill_after):
-        """Start a call, kill it some seconds after it begins to write, and return the seconds that it wrote."""
-        write_log("1.parquet", 1_001, next(seeds))
-        before, process = seen(), start_collect("1.parquet")
-        while process.exitcode is None and seen() == before:
-            time.sleep(0.001)
-        start = time.perf_counter()
-        process.join(kill_after)
-        process.kill()
-        process.join()
-        return process.exitcode, time.perf_counter() - start
-
-    code, usual = add(None)
-    assert code == 0
-    rows, codes = 5_001, []
-    for share in (0.0, 0.25, 0.5, 0.75):
-        codes.append(add(share * usual)[0])
-        after = Evidence.load("week.json").rows
-        assert after - rows in (0, 1_001)
-        rows = after
-    assert -signal.SIGKILL in codes  # otherwise every call was done before its signal
-    assert add(None)[0] == 0  # the lock of a killed call is free
-    assert Evidence.load("week.json").rows == rows + 1_001

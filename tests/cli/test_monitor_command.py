@@ -150,18 +150,8 @@ def test_evidence_is_read_like_a_log(run, written):
 
 
 def test_prometheus_reads_the_metrics(run, written):
-    run(
-        "monitor",
-        "map.json",
-        "bad.parquet",
-        "--label",
-        "click",
-        "--segment",
-        "country",
-        "--prometheus",
-        "m.prom",
-        code=1,
-    )
+    options = "--label click --segment country --prometheus m.prom"
+    run("monitor", "map.json", "bad.parquet", *options.split(), code=1)
     families = {one.name: one for one in text_string_to_metric_families((written / "m.prom").read_text())}
     decisions = {sample.labels["decision"]: sample.value for sample in families["uncurse_decision"].samples}
     assert decisions == {"keep": 0, "watch": 0, "alarm": 1}
@@ -234,14 +224,6 @@ def test_two_commands_at_once_lose_no_day(written):
     assert len(MonitorState.load(written / "s.json").days) == 2
 
 
-def test_scores_are_compared_with_those_of_earlier_days(run, written):
-    common = ("monitor", "map.json", "small.parquet", "--label", "click", "--state", "s.json", "--day")
-    log_of(9, rows=300).write_parquet(written / "small.parquet")
-    assert "scores against" not in run(*common, "2026-11-01")
-    log_of(9, rows=301).write_parquet(written / "small.parquet")
-    assert "scores against the earlier days: mean " in run(*common, "2026-11-02")
-
-
 def test_later_days_take_tolerance_labels_and_selection_from_the_state(run, written):
     for day in (1, 2):
         log_of(day, factor=0.97).with_columns(shown=pl.lit(1)).write_parquet(written / f"{day}.parquet")
@@ -261,16 +243,6 @@ def test_later_days_take_tolerance_labels_and_selection_from_the_state(run, writ
     assert str(kept.spec.top_k) == "top 1 of each request"
     assert short["since_fit"]["rows"] == 10_000
     assert [part["name"] for part in short["segments"]] == ['a "b"\\', "de"]
-
-
-def test_a_file_is_counted_once_however_it_is_named(run, written):
-    run("collect", "good.parquet", "--scores", "s0", "--scale", "logit", "--label", "click", "-o", "day.json")
-    common = ("--label", "click", "--state", "s.json", "--day")
-    run("monitor", "map.json", "good.parquet", *common, "2026-11-01")
-    for name in ("'goo*.parquet'".strip("'"), "./good.parquet", str(written / "good.parquet"), "day.json"):
-        message = run("monitor", "map.json", name, *common, "2026-11-01T00:00", code=2)
-        assert "good.parquet was counted on 2026-11-01 already" in message
-    assert MonitorState.load(written / "s.json").days.keys() == {"2026-11-01"}
 
 
 @pytest.mark.parametrize("option", ["--prometheus", "--report"])

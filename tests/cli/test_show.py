@@ -51,21 +51,20 @@ def test_the_picture_rises_with_the_map(score_map: ScoreMap, steps, run):
 
 
 def test_a_model_says_what_was_folded_into_it(run):
-    import lightgbm
+    import xgboost
 
     X = np.random.default_rng(0).normal(size=(300, 3))
-    data = lightgbm.Dataset(X, (X[:, 0] > 0).astype(int))
-    booster = lightgbm.train({"objective": "binary", "verbosity": -1, "num_threads": 1}, data, 3)
-    booster.save_model("model.txt")
+    data = xgboost.DMatrix(X, (X[:, 0] > 0).astype(int))
+    xgboost.train({"objective": "binary:logistic", "nthread": 1}, data, 3).save_model("model.json")
     Affine(0.8, -0.3).save("line.json")
-    run("fold", "line.json", "model.txt", "-o", "model2.txt")
-    assert "no map was folded into it" in run("show", "model.txt")
-    assert "model2.txt (lightgbm): holds Affine(slope=0.8, intercept=-0.3" in run("show", "model2.txt")
-    assert json.loads(run("show", "model.txt", "--format", "json"))["holds"] is None
-    said = run("fold", "line.json", "model2.txt", "-o", "model3.txt", code=2)
+    run("fold", "line.json", "model.json", "-o", "model2.json")
+    assert "no map was folded into it" in run("show", "model.json")
+    assert "model2.json (xgboost): holds Affine(slope=0.8, intercept=-0.3" in run("show", "model2.json")
+    assert json.loads(run("show", "model.json", "--format", "json"))["holds"] is None
+    said = run("fold", "line.json", "model2.json", "-o", "model3.json", code=2)
     assert "holds a map already" in said
     assert "--again" in said
-    run("fold", "line.json", "model2.txt", "--again", "-o", "model3.txt")
+    run("fold", "line.json", "model2.json", "--again", "-o", "model3.json")
 
 
 def test_what_cannot_be_shown_is_refused(run):

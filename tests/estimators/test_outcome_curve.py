@@ -53,17 +53,6 @@ def test_a_pool_that_differs_from_the_training_rows_moves_the_curve():
     assert abs(top_errors(moved, pool, true)[1]) < 0.04
 
 
-def test_the_curve_depends_on_ratios_of_weights_only():
-    rng = np.random.default_rng(0)
-    X, weight = rng.normal(size=(400, 3)), rng.uniform(0.5, 2, 400)
-    y = X.sum(axis=1) + rng.normal(size=400)
-    maps = [
-        UncursedRegressorCV(cv=2, n_replicas=2, random_state=0).fit(X, y, sample_weight=w).map_
-        for w in (weight, 1024 * weight)
-    ]
-    np.testing.assert_allclose(maps[0](y), maps[1](y), rtol=1e-6)
-
-
 @pytest.mark.theory
 @pytest.mark.parametrize("alpha", [0.02, 0.1])
 def test_intervals_of_a_regression_hold(alpha):

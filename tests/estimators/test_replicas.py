@@ -82,15 +82,6 @@ def test_random_state_makes_the_fit_reproducible(state, replicas):
         np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
-def test_a_frozen_model_is_served_unchanged():
-    model = GaussianNB().fit(X[:50], Y[:50])
-    frozen = FrozenEstimator(model)
-    fitted = fit_replicas(frozen, X, Y, n_replicas=3, random_state=0)
-    assert fitted.served is frozen
-    assert model.class_count_.sum() == 50
-    assert all(type(other) is GaussianNB and other.class_count_.sum() > 80 for other in fitted.others)
-
-
 # ---------------------------------------------------------------------------- bootstraps
 
 
@@ -101,20 +92,6 @@ def test_a_bootstrap_draws_each_row_poisson_times():
     assert abs(times.mean() - 1) < 4 / np.sqrt(48_000)
     assert abs(times.var() - 1) < 4 * np.sqrt(3 / 48_000)
     assert abs(np.corrcoef(times[0], times[1])[0, 1]) < 4 / np.sqrt(120)
-
-
-def test_rows_that_are_drawn_at_most_once_are_half_of_all():
-    bootstrap = Bootstrap(X, Y, None, None, stratified=True)
-    times = np.array([bootstrap.draw([s], at_most_once=True) for s in range(1, 401)])
-    assert set(np.unique(times)) == {0, 1}
-    assert abs(times.mean() - 0.5) < 4 * 0.5 / np.sqrt(48_000)
-
-
-def test_groups_are_drawn_together():
-    groups = np.arange(120) // 4
-    times = Bootstrap(X, Y, None, groups, stratified=True).draw([1]).reshape(30, 4)
-    assert (times == times[:, :1]).all()
-    assert len(set(times[:, 0])) > 2
 
 
 def test_every_class_is_in_every_bootstrap():
@@ -189,14 +166,6 @@ def test_weights_are_scaled_to_sum_to_the_effective_number_of_rows():
         # A bootstrap has Poisson many rows: 4 standard deviations.
         rows = fitted.others[0].class_count_.sum()
         assert abs(rows - effective_rows(weights)) < 4 * np.sqrt(effective_rows(weights))
-
-
-def test_rows_of_weight_zero_change_nothing():
-    weights = np.where(np.arange(120) < 60, 0.0, 2.0)
-    with_zeros = fit_replicas(GaussianNB(), X, Y, sample_weight=weights, random_state=0)
-    without = fit_replicas(GaussianNB(), X[60:], Y[60:], random_state=0)
-    for a, b in zip(with_zeros.models, without.models, strict=True):
-        np.testing.assert_allclose(a.theta_, b.theta_)
 
 
 def test_weights_reach_the_last_step_of_nested_pipelines():

@@ -291,7 +291,7 @@ def test_groups_are_never_split():
 
     users = np.arange(len(Y)) % 80
     rows = np.column_stack([users, X[:, 0]])
-    clf = UncursedClassifierCV(Watched(), random_state=0)
+    clf = UncursedClassifierCV(Watched(), teacher=None, random_state=0)
     clf.fit(rows, Y, pool=np.repeat(rows, 3, axis=0), groups=users)
     assert len(split[1]) < 80  # a bootstrap leaves out whole users
 
@@ -359,7 +359,7 @@ def test_a_frame_with_other_columns_is_refused_for_lightgbm():
     pandas = pytest.importorskip("pandas")
     names = [f"x{i}" for i in range(X.shape[1])]
     rows, pool = (pandas.DataFrame(values, columns=names) for values in (X, POOL))
-    clf = UncursedClassifierCV(boosted("lightgbm"), cv=2, random_state=0).fit(rows, Y, pool=pool)
+    clf = UncursedClassifierCV(boosted("lightgbm"), teacher=None, cv=2, random_state=0).fit(rows, Y, pool=pool)
     others = (pool[names[::-1]], "'x7'"), (pool.rename(columns={"x0": "z"}), "'z'"), (pool[names[:3]], "None")
     for other, first in others:
         with pytest.raises(UncurseError, match=f"of pool is {first}"):
@@ -367,7 +367,7 @@ def test_a_frame_with_other_columns_is_refused_for_lightgbm():
         with pytest.raises(UncurseError, match=f"of X is {first}"):
             clf.predict_proba(other)
     by_name = make_pipeline(ColumnTransformer([("keep", "passthrough", names)]), LOGISTIC)  # in any order
-    other = UncursedClassifierCV(by_name, cv=2, random_state=0).fit(rows, Y, pool=pool[names[::-1]])
+    other = UncursedClassifierCV(by_name, teacher=None, cv=2, random_state=0).fit(rows, Y, pool=pool[names[::-1]])
     assert other.predict_proba(pool[names[::-1]]).shape == (len(POOL), 2)
 
 
@@ -388,8 +388,8 @@ def test_predictions_of_0_and_1_are_clipped():
 @pytest.mark.parametrize(
     ("wrapper", "method"),
     [
-        (UncursedClassifierCV(DummyClassifier(), random_state=0), "predict_proba"),
-        (UncursedRegressorCV(DummyRegressor()), "predict"),
+        (UncursedClassifierCV(DummyClassifier(), teacher=None, cv=2, random_state=0), "predict_proba"),
+        (UncursedRegressorCV(DummyRegressor(), cv=2), "predict"),
     ],
     ids=["classifier", "regressor"],
 )

@@ -7,12 +7,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from uncurse import Evidence, TopK, UncurseError
-from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays, merged
-from uncurse.evidence.from_arrays import add_rows, column_names, empty_evidence, labeled_evidence, pool_evidence
+from uncurse import UncurseError
+from uncurse.evidence import Histogram, LogSpec, Moments, from_arrays
 from uncurse.links import LINKS, logistic
-
-NAMED = LogSpec(("s", "t"))
 
 
 def arrays(rows=500, size=2, seed=0):
@@ -134,21 +131,6 @@ def test_the_evidence_of_a_segment_is_that_of_its_rows(weighted):
     assert set(from_arrays(scores, segments=np.arange(500) % 2).segments) == {"0", "1"}
 
 
-def test_sums_of_batches_merge_to_the_evidence_of_all_rows():
-    scores, y, w = arrays()
-    w[100:200] = 0  # a batch of no weight
-    spec = LogSpec(("s", "t"), label="label", weight="weight")
-    parts = [empty_evidence(spec) for _ in range(5)]
-    for i, part in enumerate(parts):
-        rows = slice(100 * i, 100 * i + 100)
-        add_rows(part, scores[rows], y[rows], w[rows])
-    total = merged(parts)
-    expected = from_arrays(scores, y, spec=spec, sample_weight=w)
-    assert total.served.to_dict()["cells"] == expected.served.to_dict()["cells"]
-    np.testing.assert_allclose(total.moments.covariance, expected.moments.covariance, rtol=1e-12)
-    assert total.rows == expected.rows == 500
-
-
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_number_of_threads_does_not_matter(monkeypatch, size, weighted):
@@ -170,14 +152,8 @@ def test_the_number_of_threads_does_not_matter(monkeypatch, size, weighted):
     ("scores", "message"),
     [
         ([0.0, 1.0], r"shape \(2,\)"),
-        (5, r"shape \(\)"),
-        (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (np.zeros((0, 2)), r"shape \(0, 2\)"),
         ([[1, 2], [3]], "array of numbers, not list"),
-        ("abc", "array of numbers, not str"),
-        (None, "array of numbers, not NoneType"),
-        ([[1j, 2.0]], "array of numbers"),
-        ([[None, 2.0]], "array of numbers"),
         (np.array([["2020-01-01"]], "datetime64[D]"), "array of numbers, not ndarray"),
         (np.ma.masked_array([[0.0, 1.0]], [[True, False]]), "masked"),
         ([[0.0, np.nan]], r"\[0, 1\] is nan"),
@@ -196,13 +172,8 @@ def test_invalid_scores_are_refused(scores, message):
     [
         ({"labels": [0]}, r"labels has shape \(1,\)"),
         ({"labels": [0, 1, 2]}, r"labels\[2\] is 2"),
-        ({"labels": [0, 1, np.nan]}, r"labels\[2\] is nan"),
-        ({"labels": ["0", "1", "0"]}, "labels must be an array of numbers"),
-        ({"labels": 1}, r"labels has shape \(\)"),
         ({"sample_weight": [1.0]}, r"sample_weight has shape \(1,\)"),
         ({"sample_weight": [1.0, -1.0, 1.0]}, "sample_weight holds -1"),
-        ({"sample_weight": [0.0, 0.0, 0.0]}, "every sample_weight is zero"),
-        ({"sample_weight": [1.0, np.inf, 1.0]}, r"sample_weight\[1\] is inf"),
         ({"sample_weight": [1e305, 1.0, 1.0]}, "1e.305"),
         ({"segments": ["a"]}, "segments"),
         ({"segments": ["a", None, "b"]}, "segments"),
@@ -226,80 +197,4 @@ def test_logits_that_look_like_probabilities_raise_a_warning():
         from_arrays(arrays()[0])
 
 
-# ---------------------------------------------------------------------------- pools and labeled rows
-
-
-def test_a_pool_is_an_array_or_evidence():
-    scores, y, w = arrays()
-    evidence = pool_evidence(pd.DataFrame(scores), None, scale="logit", sample_weight=w)
-    assert_same(evidence, from_arrays(scores, sample_weight=w))
-    assert pool_evidence(evidence, None, scale="logit") is evidence
-    labeled = from_arrays(scores, y, spec=NAMED)
-    assert pool_evidence(scores, labeled, scale="logit").spec.scores == ("s", "t")
-    assert pool_evidence(arrays(size=3)[0], labeled, scale="logit").spec.scores == column_names(3)
-
-
-@pytest.mark.parametrize(
-    ("spec", "options", "message"),
-    [
-        (NAMED, {"scale": "probability"}, "scale in the pool: logit, not probability"),
-        (NAMED, {"link": "log"}, "link in the pool: logistic"),
-        (NAMED, {"negative_sampling_rate": 0.5}, "negative_sampling_rate in the pool: None"),
-        (LogSpec(("s", "t"), top_k=TopK("auction", 2)), {}, "top 2 of each auction"),
-        (NAMED, {"segments": ["a"] * 500}, "segments"),
-        (NAMED, {"sample_weight": [1.0] * 500}, "sample_weight"),
-    ],
-)
-def test_a_pool_of_evidence_that_contradicts_the_options_is_refused(spec, options, message):
-    with pytest.raises(UncurseError, match=message):
-        pool_evidence(from_arrays(arrays()[0], spec=spec), None, **{"scale": "logit", **options})
-
-
-@pytest.mark.parametrize("pool", [5, None, "abc", {"a": [1.0]}, Moments(), [[1.0], [1.0, 2.0]], [0.0, 1.0], []])
-def test_a_pool_of_another_type_is_refused(pool):
-    with pytest.raises(UncurseError, match=r"array of numbers|shape"):
-        pool_evidence(pool, None, scale="logit")
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_labeled_rows_are_a_tuple_a_list_or_evidence(weighted):
-    scores, y, w = arrays()
-    pool, own = from_arrays(scores, spec=NAMED, segments=y), w if weighted else None
-    expected = from_arrays(scores, y, spec=NAMED, sample_weight=own)
-    for labeled in ((scores, y, own), [pd.DataFrame(scores), pd.Series(y), own], expected):
-        assert_same(labeled_evidence(labeled, pool), expected)
-    selected = from_arrays(scores[:90], y[:90], spec=LogSpec(("s", "t"), top_k=TopK("auction")))
-    assert labeled_evidence(selected, pool) is selected
-
-
 SCORES, Y, _ = arrays()
-
-
-@pytest.mark.parametrize(
-    ("labeled", "message"),
-    [
-        (None, "labeled must be"),
-        ([], "labeled must be"),
-        ((np.zeros((3, 2)), None), "labeled must be"),
-        ({"scores": 1, "labels": 2}, "labeled must be"),
-        ((np.zeros((3, 3)), [0, 1, 0]), r"shape \(3, 3\)"),
-        ((np.zeros(3), [0, 1, 0]), r"shape \(3,\)"),
-        (("abc", [0, 1, 0]), "array of numbers"),
-        ((np.full((3, 2), np.nan), [0, 1, 0]), r"\[0, 0\] is nan"),
-        ((SCORES[:3], [0, 0, 0]), "no positives"),
-        ((SCORES[:3], [1, 1, 1]), "no negatives"),
-        (from_arrays(SCORES[:3], [1, 1, 1], spec=NAMED), "no negatives"),
-        (from_arrays(SCORES, spec=NAMED), "no labels"),
-        (from_arrays(SCORES, Y, spec=LogSpec(("t", "s"))), "scores in the labeled rows: t, s"),
-        (from_arrays(SCORES, Y, spec=LogSpec(("s", "t"), link="log")), "link in the labeled rows: log,"),
-        (
-            from_arrays(SCORES, Y, spec=LogSpec(("s", "t"), negative_sampling_rate=0.5)),
-            "negative_sampling_rate in the labeled rows: 0.5",
-        ),
-    ],
-)
-def test_invalid_labeled_rows_are_refused(labeled, message):
-    pool = from_arrays(SCORES, spec=NAMED)
-    assert isinstance(pool, Evidence)
-    with pytest.raises(UncurseError, match=message):
-        labeled_evidence(labeled, pool)

@@ -101,17 +101,13 @@ def test_invalid_descriptions_are_refused(options, message):
         LogSpec(**{"scores": ("a",), **options})
 
 
-@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3", None])
-def test_an_invalid_number_of_rows_is_refused(k):
-    with pytest.raises(UncurseError, match="top_k="):
-        TopK("request", k)
-
-
-@pytest.mark.parametrize("request_column", ["", None, 3])
-def test_an_invalid_request_column_is_refused(request_column):
-    with pytest.raises(UncurseError, match="request="):
-        TopK(request_column)
-
-
-def test_the_number_of_rows_of_a_selection_is_an_integer():
-    assert type(TopK("request", np.int64(3)).k) is int
+@pytest.mark.parametrize(
+    ("request_column", "k", "name"),
+    [
+        *(("auction", k, "top_k") for k in (0, -1, 1.5, True, "3", None)),
+        *((name, 1, "request") for name in ("", None, 3)),
+    ],
+)
+def test_invalid_selections_are_refused(request_column, k, name):
+    with pytest.raises(UncurseError, match=f"{name}="):
+        TopK(request_column, k)

@@ -1,5 +1,4 @@
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -74,28 +73,6 @@ def test_ties_inside_a_step_are_broken_by_the_score():
     assert np.abs(values + 1.0).max() < 1.1e-6
 
 
-def test_segments_use_their_own_map_and_unseen_segments_the_default():
-    segmented = EXAMPLES["segmented"]
-    segments = np.array(["a", "ü", "never seen", "a"] * 1000 + ["a"])
-    predictions = segmented(GRID, segments)
-    for name in ("a", "ü"):
-        np.testing.assert_array_equal(predictions[segments == name], segmented.maps[name](GRID[segments == name]))
-    unseen = segments == "never seen"
-    np.testing.assert_array_equal(predictions[unseen], segmented.default(GRID[unseen]))
-    for call in (segmented, segmented.at_logits):
-        with pytest.raises(UncurseError, match="has a map for each segment; pass segments="):
-            call(GRID)
-    np.testing.assert_array_equal(segmented.transform(GRID), segmented.default.transform(GRID))
-
-
-@pytest.mark.parametrize("last", [Affine(0.3, 0.1), STEPS])
-def test_every_row_gets_the_map_of_its_segment(last):
-    segmented = Segmented(Affine(0.7, -0.3), {"a": Affine(2.0, 0.5), "b": last})
-    maps = [segmented.maps["a"], segmented.maps["b"], segmented.default]
-    expected = np.select([np.arange(len(GRID)) % 3 == i for i in range(3)], [one(GRID) for one in maps])
-    np.testing.assert_array_equal(segmented(GRID, np.resize(["a", "b", "other"], len(GRID))), expected)
-
-
 def test_a_name_of_a_segment_that_is_half_a_character_is_refused():
     with pytest.raises(UncurseError, match="rename the segment"):
         Segmented(Affine(1.0, 0.0), {"\ud800": Affine(1.0, 0.0)})
@@ -124,16 +101,6 @@ def test_predictions_of_a_long_column_do_not_depend_on_chunks(name):
     values = scores_for(score_map)
     long = np.tile(values, 40)  # more than two chunks of 2^16
     np.testing.assert_array_equal(score_map(long), np.tile(score_map(values), 40))
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_map_does_not_change_its_input(name):
-    score_map = one_map(EXAMPLES[name])
-    values = scores_for(score_map)
-    before = values.copy()
-    score_map(values)
-    score_map.transform(values)
-    np.testing.assert_array_equal(values, before)
 
 
 @pytest.mark.parametrize("name", [name for name, m in EXAMPLES.items() if m.scale != "value"])
@@ -173,38 +140,10 @@ def test_adjacent_float32_probabilities_stay_distinct_and_in_order(center):
 
 # ---------------------------------------------------------------------------- numbers of extreme size
 
-EXTREME_SCORES = np.array([-LARGEST, -1e300, -1e290, -1.0, 0.0, 5e-324, 1.0, 1e290, 1e300, LARGEST])
-EXTREME_MAPS = {
-    "steep line": Affine(1e308, -1e308),
-    "flat line": Affine(0.0, 1e308),
-    "line of values": Affine(1e308, 1e308, "identity", "value"),
-    "line in log": Affine(1e308, 0.0, "log", "value"),
-    "wide curve": Curve((-1e290, 1e290), (-1e290, 1e290), 1.0, 1.0),
-    "wide curve with flat ends": Curve((-1e290, 1e290), (-1e290, 1e290), 0.0, 0.0, "identity", "value"),
-    "steep curve": Curve((0.0, 1e-10), (-1e290, 1e290), 1e308, 1e308, "identity", "value"),
-    "one knot": Curve((-1e290,), (1e290,), 0.0, 1e-308, "identity", "value"),
-    "steps": Steps((-1e290, 1e290), (-1e290, 0.0, 1e290), 1e308, -1e290, "identity", "value"),
-    "segments": Segmented(Affine(1e308, 0.0), {"a": Affine(0.0, 1e308)}),
-}
+finite = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([-1e290, 1e290])
 
 
-@pytest.mark.parametrize("name", EXTREME_MAPS)
-def test_predictions_are_finite_and_in_order_for_numbers_of_extreme_size(name):
-    score_map = EXTREME_MAPS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        predictions, transformed = one_map(score_map)(EXTREME_SCORES), score_map.transform(EXTREME_SCORES)
-    assert np.isfinite(predictions).all()
-    assert np.isfinite(transformed).all()
-    assert (np.diff(predictions) >= 0).all()
-    if name == "segments":
-        assert np.isfinite(score_map(EXTREME_SCORES, ["a", "b"] * 5)).all()
-
-
-finite = st.floats(allow_nan=False, allow_infinity=False)
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(finite, min_size=1, max_size=5, unique=True),
     st.lists(finite, min_size=6, max_size=6),
@@ -224,6 +163,7 @@ def test_a_map_is_refused_or_predicts_finite_numbers(x, y, slope, space, scores)
         except UncurseError:
             continue
         assert np.isfinite(score_map(scores)).all()
+        assert np.isfinite(score_map.transform(scores)).all()
 
 
 @pytest.mark.parametrize(
@@ -283,21 +223,16 @@ def test_a_map_of_a_later_version_is_refused_also_inside_another_map(tmp_path):
         ({**AFFINE, "bend": 2}, "not a complete affine map .*bend"),
         ({**AFFINE, "slope": "1"}, "slope is '1'; pass a finite number"),
         ({**AFFINE, "slope": True}, "slope is True; pass a finite number"),
-        ({**AFFINE, "slope": None}, "slope is None; pass a finite number"),
         ({**AFFINE, "link": ["logistic"]}, "is unknown"),
         ({"kind": "curve", "x": None, "y": [1.0], "left": 1.0, "right": 1.0}, "x must be an array of numbers"),
-        ({"kind": "curve", "x": {"1": 2}, "y": [1.0], "left": 1.0, "right": 1.0}, "x must be an array of numbers"),
-        ({"kind": "curve", "x": [1.0], "y": ["a"], "left": 1.0, "right": 1.0}, "y must be an array of numbers"),
         ({"kind": "curve", "x": [1.0], "y": [[1.0]], "left": 1.0, "right": 1.0}, "y has shape"),
         ({"kind": "steps", "edges": []}, "not a complete steps map"),
         ({"kind": "steps", "edges": "", "values": [1.0]}, "edges must be an array of numbers"),
         ({"kind": "steps", "edges": [], "values": [1.0], "monotone": 1}, "monotone=1; pass True or False"),
         ({"kind": "segmented", "maps": {}}, r"not a complete segmented map .*default"),
         ({"kind": "segmented", "default": AFFINE, "maps": []}, "not a complete segmented map"),
-        ({"kind": "segmented", "default": AFFINE, "maps": {}, "whole": AFFINE}, "not a complete segmented map .*whole"),
         ({"kind": "tree"}, "kind='tree' is unknown;"),
         ({"kind": ["affine"]}, "is unknown"),
-        ({}, "kind=None is unknown"),
         (None, "map holds None where a map should be"),
     ],
 )
@@ -339,7 +274,6 @@ GROUPED, PROBABILITY = EXAMPLES["segmented"], EXAMPLES["affine of probabilities"
         (lambda: GROUPED([0.0, 1.0], [["a"], ["b", "c"]]), "segments must be a list of names"),
         (lambda: EXAMPLES["affine"]([0.0, np.nan]), r"scores\[1\] is nan"),
         (lambda: EXAMPLES["affine"]([[0.0]]), r"scores has shape \(1, 1\); pass one column"),
-        (lambda: EXAMPLES["affine"]([[0.0], [1.0, 2.0]]), "scores must be an array of numbers, not list"),
         (lambda: EXAMPLES["affine"]([]), "scores is empty"),
         (lambda: EXAMPLES["affine"](["a"]), "scores must be an array of numbers"),
         (lambda: EXAMPLES["affine"].transform("a"), "link_scores must be an array of numbers"),

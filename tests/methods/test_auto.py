@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from simulated import error_on_top
 from uncurse import VAD, Auto, ReplicaCalibrator, UncurseError, load, top_share
 from uncurse.evidence import from_arrays
 
@@ -29,11 +30,6 @@ def rows_of(rows, replicas=3, *, seed=0, mean=-2.5, sd=0.8, noise=0.4, unequal=F
     by_row = np.exp(rng.uniform(np.log(0.05), np.log(0.9), (rows, 1))) if unequal else noise
     scores = truth[:, None] + by_row * rng.normal(size=(rows, replicas))
     return truth, scores, (rng.random(rows) < expit(truth)).astype(int)
-
-
-def error_on_top(predict, truth, served, alpha):
-    top = top_share(served, alpha)
-    return float(predict(served[top]).mean() / expit(truth[top]).mean() - 1)
 
 
 TRUTH, POOL, _ = rows_of(30_000)
@@ -110,12 +106,20 @@ def test_labels_that_agree_keep_the_label_free_method():
     np.testing.assert_allclose(auto.predict_proba(X), label_free().predict_proba(X), rtol=0.02)
 
 
-@pytest.mark.parametrize(("slope", "level"), [(1.0, 0.3), (1.3, 0.0), (0.7, 0.0)])
-def test_labels_that_contradict_the_scores_choose_replica_calibration(slope, level):
+@pytest.mark.parametrize(
+    ("slope", "level", "cause"),
+    [
+        (1.0, 0.3, "the odds of the labels are 2"),
+        (1.6, 1.2, "replicas by seed do not show"),
+        (0.6, -0.8, "the model under-fits, or the replicas show too much noise"),
+    ],
+)
+def test_labels_that_contradict_the_scores_choose_replica_calibration_and_name_the_cause(slope, level, cause):
     pool, scores, labels = slope * POOL[:10_000] + level, slope * SCORES[:10_000] + level, LABELS[:10_000]
     auto = fit(pool, (scores, labels))
     assert auto.method_ == "labels"
     assert "contradict the label-free map" in auto.reason_
+    assert cause in auto.reason_
     expected = fit(pool, (scores, labels), method=ReplicaCalibrator)
     np.testing.assert_array_equal(auto.predict_proba(X), expected.predict_proba(X))
     assert abs(error_on_top(auto.predict_proba, TRUTH[:10_000], pool[:, 0], 0.05)) < 0.08
@@ -382,19 +386,6 @@ def test_an_average_lies_between_its_parts_and_names_the_cause_of_a_difference()
     np.testing.assert_allclose(by_segment.map_.default(X), auto.predict_proba(X), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("slope", "level", "cause"),
-    [
-        (1.0, 0.6, "the odds of the labels are 4"),
-        (1.6, 1.2, "replicas by seed do not show"),
-        (0.6, -0.8, "the model under-fits, or the replicas show too much noise"),
-    ],
-)
-def test_the_reason_names_the_cause_of_a_contradiction(slope, level, cause):
-    auto = fit(slope * POOL[:5_000] + level, (slope * SCORES[:10_000] + level, LABELS[:10_000]))
-    assert cause in auto.reason_
-
-
 def test_a_few_labels_that_the_scores_separate_change_little():
     labels = POOL[:40, 0] > np.quantile(POOL[:40, 0], 0.7)
     chosen = fit(POOL, (POOL[:40], labels))
@@ -422,18 +413,6 @@ def test_a_floor_and_a_cap_on_scores_do_not_bias_the_map(replicas, floor, cap, l
     assert after < max(before, 0.05) + 0.02
 
 
-@pytest.mark.filterwarnings("ignore:λ")
-@pytest.mark.parametrize("rows", [20, 60])
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_few_rows_give_a_finite_increasing_map(rows, replicas):
-    for seed in range(3):
-        auto = fit(rows_of(rows, replicas, seed=seed)[1])
-        p = auto.predict_proba(np.linspace(-9, 3, 50))
-        assert np.isfinite(p).all()
-        assert (np.diff(p) >= 0).all()
-        assert np.isfinite(auto.interval(0.1)).all()
-
-
 def test_outliers_are_judged_by_their_share_of_predictions_on_the_top_percent():
     pool, labeled = POOL[:12_000].copy(), (SCORES[:5_000], LABELS[:5_000])
     pool[:2] = 6.0  # 2 of the 120 rows of the top 1%, and 3.6% of their predictions
@@ -442,3 +421,41 @@ def test_outliers_are_judged_by_their_share_of_predictions_on_the_top_percent():
     assert re.match(r"outliers make up [2-9]\.\d% of the predictions on the top 1%", chosen.reason_)
     pool[1] = POOL[1]
     assert "outliers" not in fit(pool, labeled).reason_
+
+
+@pytest.mark.parametrize(("noise", "method", "least", "most"), [(0.25, "nothing", 0.0, 0.0), (0.55, "", 0.4, 0.9)])
+def test_bootstraps_that_fall_behind_the_served_score_move_it_less(noise, method, least, most):
+    """Such models, trees above all, under-fit by an amount that replicas do not show."""
+    rng = np.random.default_rng(0)
+    served = rng.normal(-2, 0.8, 30_000)
+    shown, changes = noise * rng.normal(size=(30_000, 2)), []
+    for behind in (0.0, 0.15):
+        pool = np.column_stack([served, (1 - behind) * served[:, None] + shown])
+        auto = fit(pool, replicas="bootstrap")
+        top = top_share(served, 0.05)
+        changes.append(float(np.log(expit(served[top]).mean() / auto.predict_proba(served[top]).mean())))
+    assert least * changes[0] <= changes[1] <= most * changes[0]
+    assert "which replicas do not show" in auto.reason_
+    low, high = auto.interval(0.05)
+    assert low < 0 < high
+    if method:
+        assert auto.method_ == method
+
+
+def test_without_labels_trees_are_not_made_worse():
+    """LightGBM that is stopped in time needs no correction; one that over-fits needs most of it."""
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(40_000, 10))
+    true = -2 + X @ rng.normal(0, 0.25, 10) + 0.4 * X[:, 0] * X[:, 1]
+    y, train = rng.random(40_000) < expit(true), np.arange(12_000)
+    for trees, leaves, most in ((60, 8, 0.1), (200, 31, 0.2)):
+
+        def scores(rows, trees=trees, leaves=leaves):
+            model = lightgbm.LGBMClassifier(n_estimators=trees, num_leaves=leaves, n_jobs=1, verbose=-1)
+            return model.fit(X[rows], y[rows]).booster_.predict(X[12_000:], raw_score=True)
+
+        pool = np.column_stack([scores(train), *(scores(rng.choice(train, 12_000)) for _ in range(2))])
+        predict = fit(pool, replicas="bootstrap").predict_proba
+        served = error_on_top(expit, true[12_000:], pool[:, 0], 0.05)
+        assert abs(error_on_top(predict, true[12_000:], pool[:, 0], 0.05)) < max(most, 0.5 * abs(served))

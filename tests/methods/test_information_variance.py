@@ -83,21 +83,6 @@ def test_the_variance_agrees_with_many_bootstrap_refits():
     np.testing.assert_allclose(vad.lambda_, 1 - V / np.var(served), rtol=1e-12)
 
 
-@pytest.mark.theory
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_variance_is_that_of_redrawn_labels(weighted):
-    X, _, pool = logistic_data()
-    p = expit(X @ np.linspace(0.2, 0.8, 4) - 1)
-    rng = np.random.default_rng(4)
-    weights = rng.exponential(size=len(X)) if weighted else None
-    model = clone(UNPENALISED)
-    logits = [model.fit(X, rng.random(len(X)) < p, sample_weight=weights).decision_function(pool) for _ in range(200)]
-    logits = np.array(logits) - np.mean(logits, axis=1, keepdims=True)
-    redrawn = logits.var(axis=0, ddof=1).mean()
-    # A sum of 4 variances over 200 draws has a relative standard error of √(2/200/4) = 5%: 3 of them.
-    assert abs(information_variance(X, p, pool, sample_weight=weights) / redrawn - 1) < 0.15
-
-
 # ---------------------------------------------------------------------------- numerical accuracy
 
 

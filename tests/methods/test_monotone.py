@@ -1,6 +1,5 @@
 """The monotone shape: the teacher, the distribution of true scores, and the maps that follow."""
 
-import contextlib
 import re
 
 import numpy as np
@@ -8,7 +7,8 @@ import pytest
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from uncurse import VAD, Auto, UncurseError, top_share
+from simulated import error_on_top, posterior_mean, rows_of
+from uncurse import VAD, Auto, UncurseError
 from uncurse.evidence import ReplicaTable, from_arrays
 from uncurse.methods import KINDS
 from uncurse.methods.label_free import Monotone, OneLambda, regress_on_served, teacher
@@ -16,39 +16,19 @@ from uncurse.methods.remaining_error import TopShare
 from uncurse.methods.shrinkage import Shrinkage
 from uncurse.methods.truth import TruthModel
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(61)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
 X = np.linspace(-4, -0.5, 20)
 
 
-def pool_of(rows, replicas=3, *, seed=0, mean=-2.5, sd=0.8, noise=0.4, kind="seeds"):
-    rng = np.random.default_rng(seed)
-    truth = rng.normal(mean, sd, rows)
-    pool = truth[:, None] + noise * rng.normal(size=(rows, replicas))
-    if kind == "bootstrap":
-        pool[:, 1:] += pool[:, :1] - truth[:, None]
-    return truth, pool
+def pool_of(rows, replicas=3, **world):
+    return rows_of(rows, replicas, **world)[:2]
 
 
 def fit(pool, kind="seeds", **options):
     return VAD(**{"scale": "logit", "replicas": kind, "shape": "monotone", **options}).fit(pool)
 
 
-def error_on_top(score_map, truth, served, alpha):
-    top = top_share(served, alpha)
-    return float(score_map(served[top]).mean() / expit(truth[top]).mean() - 1)
-
-
 def model_of(pool, kind="seeds"):
     return TruthModel(KINDS[kind].table_of(from_arrays(pool), "pool"), kind)
-
-
-def posterior_mean(x, variance, mean=-2.5, sd=0.8):
-    """Return logit E[φ(t) | x] and the posterior variance of φ(t), where x is normal about t."""
-    slope = sd**2 / (sd**2 + variance)
-    l = (slope * x + (1 - slope) * mean)[:, None] + np.sqrt(slope * variance) * NODES
-    p = expit(l) @ WEIGHTS
-    return logit(p), expit(l) ** 2 @ WEIGHTS - p**2
 
 
 # ---------------------------------------------------------------------------- the teacher
@@ -69,17 +49,6 @@ def test_the_teacher_is_unbiased_for_the_true_probability(replicas, points, t, s
     columns = np.stack([x.ravel() for x in np.meshgrid(*[nodes] * replicas, indexing="ij")], axis=1)
     chance = np.prod([x.ravel() for x in np.meshgrid(*[weights / weights.sum()] * replicas, indexing="ij")], axis=0)
     assert abs(chance @ taught_by(t + sigma * columns) / expit(t) - 1) < 2e-4  # the accuracy of the rules
-
-
-@pytest.mark.parametrize(("spread", "most"), [(0.4, 1e-10), (0.8, 2e-4), (1.0, 4e-3), (1.41, 0.07)])
-def test_poles_bias_the_teacher_only_for_noise_above_one_logit(spread, most):
-    away = spread * (np.linspace(-8, 8, 401) + 1e-4)  # off the poles
-    chance = np.exp(-0.5 * np.square(away / spread))
-    chance /= chance.sum()
-    for t in (-5.0, -3.0, -1.0, 0.0, 2.0):
-        m, d = np.meshgrid(t + away, away, indexing="ij")
-        values = taught_by(np.column_stack([(m + d).ravel(), (m - d).ravel()])).reshape(m.shape)
-        assert abs(chance @ values @ chance / expit(t) - 1) < most
 
 
 def test_the_teacher_is_the_real_part_of_the_complex_logistic():
@@ -193,22 +162,6 @@ def test_the_map_is_unbiased_for_unequal_noise_where_one_lambda_is_not():
         assert abs(error_on_top(vad.map_, truth, pool[:, 0], 0.01)) < 0.04
 
 
-def test_scale_sampling_and_rows_of_zero_weight_give_the_same_map():
-    truth, pool = pool_of(20_000)
-    plain = fit(pool).predict_proba(X)
-    np.testing.assert_allclose(fit(expit(pool), scale="probability").predict_proba(expit(X)), plain, rtol=1e-6)
-    thinned = fit(pool - np.log(0.1), negative_sampling_rate=0.1)
-    np.testing.assert_allclose(thinned.predict_proba(X - np.log(0.1)), plain, rtol=1e-4)
-    keep = truth > -2.5
-    weighted = VAD(scale="logit", replicas="seeds", shape="monotone").fit(pool, sample_weight=keep.astype(float))
-    np.testing.assert_allclose(weighted.predict_proba(X + 1), fit(pool[keep]).predict_proba(X + 1), rtol=0.01)
-
-
-@pytest.mark.parametrize("replicas", [2, 3])
-def test_the_map_increases_strictly_far_outside_the_pool(replicas):
-    assert (np.diff(fit(pool_of(3_000, replicas)[1]).map_.transform(np.linspace(-50, 50, 3_001))) > 0).all()
-
-
 def test_the_probability_of_one_lambda_is_that_of_two_normals():
     rng = np.random.default_rng(1)
     noise = np.exp(rng.normal(-1, 0.5, (1_500, 1)))
@@ -298,20 +251,6 @@ def test_identical_columns_keep_the_scores_or_are_an_error(offset):
         fit(served + offset * np.arange(2))
     vad = fit(served + offset * np.arange(3))
     np.testing.assert_allclose(vad.map_.transform(X), X + offset, atol=0.01)  # all at their common mean level
-
-
-@pytest.mark.filterwarnings("ignore:every value of the scores lies in")  # they could be percentages
-@pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize(("mean", "sd"), [(30.0, 3.0), (-1000.0, 40.0)])
-def test_saturated_logits_have_a_finite_interval_or_an_error(mean, sd, replicas):
-    _, pool = pool_of(500, replicas, mean=mean, sd=sd, noise=0.3 * sd)
-    auto = Auto(scale="logit", replicas="seeds")
-    for method in (auto, VAD(scale="logit", replicas="seeds", shape="monotone")):
-        with contextlib.suppress(UncurseError):
-            method.fit(pool)
-            assert np.isfinite(method.predict_proba(pool[:, 0])).all()
-            assert np.isfinite(method.interval(0.01)).all()
 
 
 def test_replicas_that_disagree_on_the_lowest_scores_leave_the_curve_finite():

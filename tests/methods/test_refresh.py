@@ -103,20 +103,6 @@ def test_a_curve_is_found_and_the_map_stays_monotone():
     assert latest(again).supported != "curve"
 
 
-def test_labels_reduce_the_error_of_a_map_that_has_drifted():
-    rng = np.random.default_rng(6)
-    ratios = []
-    for _ in range(40):
-        level, slope = rng.normal(0, 0.2), rng.normal(0, 0.1)
-
-        def drift(x, level=level, slope=slope):
-            return level + slope * (x - MEAN)
-
-        ratios.append((top_error(refresh(IDENTITY, draw(rng, 3_000, drift)).map, drift), top_error(IDENTITY, drift)))
-    after, before = np.sqrt(np.mean(np.square(ratios), axis=0))
-    assert after < 0.6 * before
-
-
 def test_daily_refreshes_come_close_to_one_fit_of_all_labels():
     def drift(x):
         return 0.4 + 0 * x

@@ -1,14 +1,12 @@
 """Kinds of replica: noise variances against closed forms, and what selected labeled rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from uncurse import VAD, Auto, ReplicaCalibrator, UncurseError
 from uncurse.estimators import fit_replicas
-from uncurse.evidence import LogSpec, from_arrays
+from uncurse.evidence import from_arrays
 from uncurse.links import logistic
 from uncurse.methods import KINDS
 from uncurse.methods.noise import served_lead
@@ -111,20 +109,6 @@ def test_replica_calibration_of_an_ensemble_corrects_a_shift():
     low, high = fitted.interval(0.05)
     assert abs(error) < 0.04
     assert low < error < high
-
-
-def test_an_ensemble_of_merged_evidence_has_segments():
-    _, scores = members(20_000, 3)
-    spec, parts = LogSpec(("s0", "s1", "s2")), {"a": scores[:10_000], "b": scores[10_000:]}
-    evidence = {name: from_arrays(part, spec=spec) for name, part in parts.items()}
-    merged = replace(evidence["a"].merge(evidence["b"]), segments=evidence)
-    one, other = (
-        vad("ensemble").fit(merged).record_,
-        vad("ensemble").fit(scores, segments=np.repeat(["a", "b"], 10_000)).record_,
-    )
-    assert one.lambda_ == pytest.approx(other.lambda_, rel=1e-12)
-    for name in "ab":
-        assert one.segments[name].lambda_ == pytest.approx(other.segments[name].lambda_, rel=1e-12)
 
 
 # ---------------------------------------------------------------------------- snapshots

@@ -132,14 +132,6 @@ def test_identical_replicas_leave_the_scores_alone():
         fitted.interval(1.0)
 
 
-def test_snapshots_have_no_intervals_without_labels():
-    request, _, scores = draw(1, kind="snapshots")
-    fitted = Auto(scale="logit", replicas="snapshots").fit(scores, request=request)
-    assert abs(error_of_winners(fitted, 2)[0]) < 0.025
-    with pytest.raises(UncurseError, match="snapshots of one training"):
-        fitted.interval(1.0)
-
-
 def pool_of(scores) -> Evidence:
     return from_arrays(scores, spec=LogSpec(("a", "b", "c"), "logit"))
 

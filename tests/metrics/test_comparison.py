@@ -28,7 +28,7 @@ def test_the_probability_is_right_as_often_as_it_says():
     """Over draws of the true rate: where the probability is 80%, the second set is nearer 80% of the time."""
     rng = np.random.default_rng(0)
     stated, nearer = [], []
-    for _ in range(600):
+    for _ in range(200):
         l = rng.normal(-2, 0.7, 2_000)
         shift = rng.normal(0, 0.15)
         y, sets = rng.random(2_000) < expit(l + shift), (expit(l), expit(l + 0.12))

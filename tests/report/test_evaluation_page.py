@@ -71,6 +71,10 @@ def test_without_a_map_the_headline_says_where_predictions_are_wrong(methods):
     for error, words in ((0.123, "too high at every share, by 12.3%"), (-0.05, "too low at every share, by 5.0%"),
                          (0.0, "within noise of the truth at every share")):  # fmt: skip
         assert evaluation_page([with_errors(methods[0], error, 0.01)]).headline == f"Predictions as served are {words}."
+    unknown = evaluation_page([with_errors(methods[0], 0.0, 0.1)])
+    words = "neither clearly too high nor too low: on the top 2%, errors from −20% to +20% are possible."
+    assert unknown.headline == f"Predictions as served are {words}"
+    assert unknown.next_step == "evaluate on more labeled rows"
     (top, *others), mixed = with_errors(methods[0], 0.0, 0.01).evaluation.rows, methods[0].evaluation
     mixed = replace(mixed, rows=(replace(top, calibration_error=Estimate(0.2, 0.01)), *others))
     words = "Predictions as served are too high on the top 2%, and within noise elsewhere."
@@ -134,10 +138,10 @@ def test_the_page_says_whether_the_interval_of_the_fit_held(methods):
     missed = ErrorTable((0.03, 1.0), (1.0, 1.0), (0.01, 0.01), (0.0, 0.0), 1)
     for errors, words in ((held, ["held"] * 4), (missed, ["", *["did not hold"] * 3])):
         pair = [methods[0], replace(methods[1], fitted=replace(FITTED, errors=errors))]
-        table, _ = tables(evaluation_page(pair), "error")
-        assert [row[table.header.index("expected")].partition("\n")[2] for row in table.rows] == words
+        _, table, _ = tables(evaluation_page(pair), "error")
+        assert [row[table.header.index("vad.json")].partition("\n")[2] for row in table.rows] == words
         by_request = evaluation_page(pair, selection="top 1 of each request")  # other rows than those of the fit
-        assert "expected" not in tables(by_request, "error")[0].header
+        assert len(tables(by_request, "error")) == 2
 
 
 def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
@@ -165,7 +169,10 @@ def test_segments_have_their_own_verdict_the_largest_first(methods):
     }
     page = evaluation_page(methods, segments=segments)
     (table,) = tables(page, "by-segment")
-    assert [tuple(row[:2]) for row in table.rows] == [("<large>", "helps (>99%)"), ("small", "hurts (<1%)")]
+    verdicts = [(row[0], row[2].split("\n")[-1]) for row in table.rows]
+    assert verdicts == [("<large>", "helps (>99%)"), ("small", "hurts (<1%)")]
+    assert section(page, "by-segment").title == "By segment: vad.json helps in <large>; hurts in small"
+    assert "--segment" in section(page, "by-segment").prose[0]
     (ax,) = page.figures()["segments"].axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["<large>", "small"]
     assert section(evaluation_page(methods), "by-segment") is None
@@ -226,7 +233,7 @@ def test_the_page_states_every_option_of_a_fit(methods):
     assert (facts["command"], facts["vad.json: command"]) == (["uncurse evaluate"], ["uncurse fit"])
     text = "\n".join(facts["vad.json"])
     for part in (
-        "method vad, scale logit", "calibrator platt, curvature", "negative_sampling_rate 0.05, segment placement",
+        "method vad, scale logit", "calibrator platt, curvature", "negative sampling rate 0.05, segment placement",
         "why: labels agree", "straight line: 0.93", "by at most 1.2%",
         "rows count half after 2 files", "pool: 30,000 rows, pool.parquet, columns s1, s2", "fitted with uncurse ",
     ):  # fmt: skip

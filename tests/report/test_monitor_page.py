@@ -12,9 +12,9 @@ from pages import MAP, Reader, section, state_of, tables, written
 
 from uncurse.methods import DataRecord, FitRecord, Fitted
 from uncurse.monitoring import MonitorState, judge
-from uncurse.monitoring.drift import LambdaChange, ScoreChange
 from uncurse.monitoring.sequential import LabelSums, intervals
 from uncurse.monitoring.state import Day, map_digest
+from uncurse.monitoring.verdict import LambdaChange, ScoreChange
 from uncurse.report import monitor_page
 
 

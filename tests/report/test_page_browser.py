@@ -106,7 +106,7 @@ def drawn(page):
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        (None, 4),  # errors, map, reliability, ECE and MCE
+        (None, 3),  # errors, map, reliability
         ("1.html", 3),  # since the fit only
         ("365.html", 3),
     ],
@@ -198,10 +198,10 @@ def test_light_and_dark_are_readable_and_the_switch_overrides_the_system(open_pa
 
 def test_the_page_needs_no_script(open_page):
     page = open_page(scripts=False)
-    folded = page.locator("details:has(figure)").first
-    assert not folded.locator("svg.wide").is_visible()
+    folded = page.locator("details:has(table)").first
+    assert not folded.locator("table").is_visible()
     folded.locator("summary").click()
-    assert folded.locator("svg.wide").is_visible()
+    assert folded.locator("table").is_visible()
 
 
 def test_print_is_light_and_has_no_controls(open_page):

@@ -43,7 +43,7 @@ def test_the_page_is_complete(content):
     assert reader.open == []
     assert content.startswith("<!DOCTYPE html>")
     for heading in ("With vad.json, predictions are ",
-                    "Reliability, all rows", "Diagnostics: the ECE", "Diagnostics: labeled scores", "The map",
+                    "Reliability, all rows", "Diagnostics: labeled scores", "The map",
                     "How these results were made",
                     "Terms", "Sums of revenue"):  # fmt: skip
         assert heading in reader.text
@@ -67,7 +67,7 @@ def test_the_page_loads_nothing_and_runs_nothing(content):
 def test_figures_and_tables_are_accessible_and_ids_are_unique(content):
     reader = Reader(content)
     drawn = [a for tag, a in reader.elements if tag == "svg" and a.get("role") == "img"]
-    assert len(drawn) == 2 * 4
+    assert len(drawn) == 2 * 3
     assert all(len(a["aria-label"]) > 20 and a["viewbox"].startswith("0 0 ") for a in drawn)
     assert sum(tag == "figcaption" for tag, _ in reader.elements) == sum(tag == "figure" for tag, _ in reader.elements)
     assert all(a.get("scope") in ("row", "col") for tag, a in reader.elements if tag == "th")

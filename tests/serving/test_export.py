@@ -21,8 +21,7 @@ from uncurse.maps.compose import thin
 from uncurse.maps.program import compile_map
 from uncurse.maps.shapes import logit_knots
 from uncurse.methods import DataRecord, FitRecord, Fitted
-from uncurse.serving.export.c import to_c
-from uncurse.serving.export.python import to_python
+from uncurse.serving.export.code import to_c, to_python
 from uncurse.serving.export.sql import DIALECTS, to_sql
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")

@@ -148,7 +148,6 @@ def ends(kind):
             helper.make_node("Concat", ["a", "a"], ["c"], axis=1),
             helper.make_node("Softmax", ["c"], ["p"]),
         ],
-        "average": [*one, helper.make_node("Add", ["s", "s"], ["t"]), helper.make_node("Div", ["t", "two"], ["p"])],
         "twice": [*one, helper.make_node("Add", ["s", "s"], ["p"])],
         "mean": [*one, helper.make_node("Mean", ["s", "s"], ["p"])],
         "calibrated": [*one, helper.make_node("Mul", ["s", "two"], ["p"])],
@@ -156,14 +155,7 @@ def ends(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("softmax", "Softmax"),
-        ("average", "Div"),
-        ("mean", "Mean"),
-        ("calibrated", "Mul"),
-        ("twice", "Add"),
-    ],
+    ("kind", "reason"), [("softmax", "Softmax"), ("mean", "Mean"), ("calibrated", "Mul"), ("twice", "Add")]
 )
 @pytest.mark.parametrize("shape", [MAP, curve()], ids=["line", "curve"])
 def test_what_is_no_one_sum_is_refused(kind, reason, shape):

@@ -144,26 +144,6 @@ def test_a_module_may_know_how(nets, world):
         close(fold(MAP, net)(x).numpy(), (0.8 * net(x) - 0.3).numpy(), 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["DLRM", "XDeepFM"])
-def test_our_own_networks(kind, nets):
-    torch = nets[0]
-    from uncurse_lab import deep
-
-    small = {"DLRM": {"bottom": (8,), "top": (8,)}, "XDeepFM": {"hidden": (8,), "interactions": (4,)}}[kind]
-    served = getattr(deep, kind)((5, 7), 3, embedding=4, **small).double()
-    rng = np.random.default_rng(0)
-    dense = torch.from_numpy(rng.normal(size=(50, 3)))
-    codes = torch.from_numpy(np.stack([rng.integers(0, 5, 50), rng.integers(0, 7, 50)], 1))
-    with torch.no_grad():
-        before = served(dense, codes)
-        after = fold(MAP, served, X=(dense, codes))(dense, codes)
-        assert (0.8 * before - 0.3 - after).abs().max() < 1e-12
-        assert (served(dense, codes) == before).all()
-        other = copy.deepcopy(served)
-        other.load_state_dict(fold(MAP, served.state_dict(), layer={"DLRM": "top.2", "XDeepFM": "out"}[kind]))
-        assert (other(dense, codes) == after).all()
-
-
 def test_a_comparison_leaves_no_mark_and_sees_what_is_served(nets):
     nn = nets[1]
 

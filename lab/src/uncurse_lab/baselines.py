@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from uncurse._types import Array
 from uncurse.calibration.binning import cuts_at_weight, edges_at, increasing_levels, isotonic_levels, steps
-from uncurse.calibration.parametric import MIN_SLOPE
-from uncurse.calibration.sample import sample_of_rows
+from uncurse.calibration.parametric import MIN_SLOPE, sample_of_rows
 from uncurse.links import logistic, logit
 from uncurse.maps import Curve, ScoreMap
 

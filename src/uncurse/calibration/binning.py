@@ -12,8 +12,7 @@ from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap, Steps
 from ..validation import check_choice, check_count, check_flag, check_share
-from .parametric import MIN_SLOPE, platt
-from .sample import Sample
+from .parametric import MIN_SLOPE, Sample, platt
 
 _MAX_BINS = 1 << 20  # limits memory to tens of megabytes
 _CERTAIN = 1e-12  # bins without positives or negatives get this probability, or 1 minus it, if not strict

@@ -26,8 +26,7 @@ from ..links import logit
 from ..maps import ScoreMap, compose
 from ..validation import check_choice, check_outcomes, check_scores
 from .binning import histogram, isotonic, scaling_binning
-from .parametric import beta, platt, temperature
-from .sample import Sample, sample_of_cells, sample_of_rows
+from .parametric import Sample, beta, platt, sample_of_cells, sample_of_rows, temperature
 from .spline import spline
 
 #: Calibrators by name.

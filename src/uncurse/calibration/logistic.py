@@ -59,19 +59,16 @@ def fit_logistic(
     total = float(weight.sum())
     with one_blas_thread():
         unscale = _whitening(features, weight / total, precision / total)
-        problem = _Problem(
-            unscale.T @ features, weight / total, label / total, offset, unscale.T, mean, precision / total
+        begin = zeros if start is None else np.asarray(np.linalg.solve(unscale, start), np.float64)
+        at, information, loss = _minimize(
+            unscale.T @ features, weight / total, label / total, offset, unscale.T, mean, precision / total, begin
         )
-        at: Array = zeros
-        if start is not None:
-            at = min(zeros, np.asarray(np.linalg.solve(unscale, start), np.float64), key=problem.loss)
-        at, information = problem.minimize(at)
         inverse = unscale @ np.linalg.inv(information) @ unscale.T / total
         log_determinant = np.linalg.slogdet(information)[1] - 2 * np.linalg.slogdet(unscale)[1]
     return LogisticFit(
         unscale @ at,
         (inverse + inverse.T) / 2,
-        -problem.loss(at) * total,
+        -loss * total,
         float(log_determinant + len(zeros) * np.log(total)),
     )
 
@@ -109,74 +106,68 @@ def _whitening(features: Array, weight: Array, precision: Array) -> Array:
     return np.asarray(np.linalg.inv(triangle) / (largest * size)[:, None])
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """The regression in whitened coordinates, per unit of weight."""
+def _minimize(
+    features: Array,
+    weight: Array,
+    label: Array,
+    offset: Array | float,
+    to_prior: Array,
+    prior_mean: Array,
+    prior_precision: Array,
+    start: Array,
+) -> tuple[Array, Array, float]:
+    """Return the minimum of the loss in whitened coordinates per unit of weight, the information, and the loss.
 
-    features: Array
-    weight: Array
-    label: Array
-    offset: Array | float
-    to_prior: Array  # transposed map from whitened coordinates to coefficients
-    prior_mean: Array
-    prior_precision: Array
+    `to_prior` is the transposed map from whitened coordinates to coefficients. This is Newton's method from
+    zeros or `start`, whichever is better. Where the loss does not fall, the step is damped (Levenberg) until it does:
+    damping shortens and turns the step. Halving alone fails where all cells are saturated, because the Newton step is
+    then longer by many orders of magnitude than the distance to the minimum.
+    """
 
-    def loss(self, at: Array) -> float:
+    def loss_at(at: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
-            l = at @ self.features + self.offset
+            l = at @ features + offset
             # y log(1 + exp(-l)) + (w - y) log(1 + exp(l)) has no cancellation.
             tail = np.log1p(np.exp(-np.abs(l)))
-            misses = self.label * np.maximum(-l, 0.0) + (self.weight - self.label) * np.maximum(l, 0.0)
-            penalty = 0.5 * np.sum(self.prior_precision * np.square(at @ self.to_prior - self.prior_mean))
-            loss = float(np.sum(self.weight * tail + misses) + penalty)
+            misses = label * np.maximum(-l, 0.0) + (weight - label) * np.maximum(l, 0.0)
+            penalty = 0.5 * np.sum(prior_precision * np.square(at @ to_prior - prior_mean))
+            loss = float(np.sum(weight * tail + misses) + penalty)
         return loss if np.isfinite(loss) else np.inf
 
-    def derivatives(self, at: Array) -> tuple[Array, Array, float, float]:
-        """Return gradient and information, and how far rounding of the log odds moves the loss and the decrement.
-
-        Large coefficients of nearly separated labels cancel in the log odds, so that e = ε Σⱼ |bⱼ xⱼ| of a cell may
-        exceed ε by many orders of magnitude. With the residuals r the loss moves by up to Σ |r| e, and the gradient by
-        X (w p q e), whose Newton decrement is at most Σ w p q e².
-        """
-        l = at @ self.features + self.offset
+    at = min(np.zeros_like(start), start, key=loss_at)
+    loss, damping = loss_at(at), 0.0
+    for _ in range(_MAX_STEPS):
+        l = at @ features + offset
         p, q = logistic(l), logistic(-l)
-        residual, spread = (self.weight - self.label) * p - self.label * q, self.weight * p * q
-        rounding = _EPSILON * (np.abs(at) @ np.abs(self.features) + np.abs(self.offset))
-        gradient = self.features @ residual
-        gradient += self.to_prior @ (self.prior_precision * (at @ self.to_prior - self.prior_mean))
-        hessian = (self.features * spread) @ self.features.T
-        hessian += (self.to_prior * self.prior_precision) @ self.to_prior.T
-        return gradient, hessian, float(np.abs(residual) @ rounding), float(spread @ np.square(rounding))
-
-    def minimize(self, at: Array) -> tuple[Array, Array]:
-        """Newton's method. Where the loss does not fall, the step is damped (Levenberg) until it does.
-
-        Damping shortens and turns the step. Halving alone fails where all cells are saturated, because the Newton step
-        is then longer by many orders of magnitude than the distance to the minimum.
-        """
-        loss, damping = self.loss(at), 0.0
-        for _ in range(_MAX_STEPS):
-            gradient, hessian, loss_error, decrement_error = self.derivatives(at)
-            values, vectors = np.linalg.eigh(hessian)
-            along = vectors.T @ gradient
-            regular = bool(values[0] > _SINGULAR)
-            if regular:
-                tolerance = _TOLERANCE + (8 * _EPSILON) ** 2 / values[0] + decrement_error
-                if np.sum(along**2 / values) < tolerance:
-                    return at - vectors @ (along / values), hessian
-            damping = damping if regular else max(damping, 1e-8)
-            for _ in range(60):
-                step = -along / (np.maximum(values, 0.0) + damping)
-                candidate = at + vectors @ step
-                new = self.loss(candidate)
-                if new <= loss + 1e-4 * (along @ step) + 4 * _EPSILON * loss + loss_error:
-                    break
-                damping = max(4 * damping, 1e-8)
-            else:
-                raise _not_converged()
-            at, loss = candidate, new
-            damping = damping / 16 if damping > 1e-8 else 0.0
-        raise _not_converged()
+        residual, spread = (weight - label) * p - label * q, weight * p * q
+        gradient = features @ residual + to_prior @ (prior_precision * (at @ to_prior - prior_mean))
+        hessian = (features * spread) @ features.T + (to_prior * prior_precision) @ to_prior.T
+        # Large coefficients of nearly separated labels cancel in the log odds, so that e = ε Σⱼ |bⱼ xⱼ| of a cell may
+        # exceed ε by many orders of magnitude. With the residuals r the loss moves by up to Σ |r| e, and the gradient
+        # by X (w p q e), whose Newton decrement is at most Σ w p q e².
+        rounding = _EPSILON * (np.abs(at) @ np.abs(features) + np.abs(offset))
+        loss_error, decrement_error = float(np.abs(residual) @ rounding), float(spread @ np.square(rounding))
+        values, vectors = np.linalg.eigh(hessian)
+        along = vectors.T @ gradient
+        regular = bool(values[0] > _SINGULAR)
+        if regular:
+            tolerance = _TOLERANCE + (8 * _EPSILON) ** 2 / values[0] + decrement_error
+            if np.sum(along**2 / values) < tolerance:
+                at = at - vectors @ (along / values)
+                return at, hessian, loss_at(at)
+        damping = damping if regular else max(damping, 1e-8)
+        for _ in range(60):
+            step = -along / (np.maximum(values, 0.0) + damping)
+            candidate = at + vectors @ step
+            new = loss_at(candidate)
+            if new <= loss + 1e-4 * (along @ step) + 4 * _EPSILON * loss + loss_error:
+                break
+            damping = max(4 * damping, 1e-8)
+        else:
+            raise _not_converged()
+        at, loss = candidate, new
+        damping = damping / 16 if damping > 1e-8 else 0.0
+    raise _not_converged()
 
 
 def _not_converged() -> UncurseError:

@@ -23,8 +23,7 @@ from ..links import logistic
 from ..maps import Curve
 from ..threads import one_blas_thread
 from .logistic import fit_logistic
-from .parametric import MIN_SLOPE, check_overlap, platt
-from .sample import Sample
+from .parametric import MIN_SLOPE, Sample, check_overlap, platt
 
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline
@@ -149,17 +148,23 @@ def fit_smooth(
     # Scores that are equal up to rounding must be one cell, or a floor would not be seen as one.
     keys = np.cumsum(np.diff(score, prepend=score[0]) > 1e-9 * (1 + np.abs(score)))
     if scatter is not None:
-        _, total, sums = _merged(score, weight, weight * scatter, keys)
+        _, total, sums = merge_cells(score, weight, weight * scatter, keys)
         scatter = sums / total
-    score, weight, label = _merged(score, weight, label, keys)
+    score, weight, label = merge_cells(score, weight, label, keys)
     heavy = point_masses(weight)  # floors, caps and default values
     if np.count_nonzero(~heavy) < len(_LEVELS):  # too few other scores for a curve
         heavy = np.zeros_like(heavy)
     positions = (np.cumsum(weight[~heavy]) - weight[~heavy] / 2) / weight[~heavy].sum()
-    center, spread = _location(score[~heavy], positions)
+    # The median, and half the width of the central two thirds, which is one standard deviation of a normal.
+    low, center, high = np.interp([1 / 6, 0.5, 5 / 6], positions, score[~heavy]).tolist()
+    spread = high / 2 - low / 2
+    if not spread > 1e-12 * max(abs(center), 1e-100):
+        raise UncurseError(f"every score is {center:g}; a curve needs scores that differ")
+    if spread > 1e100:  # squares of scores overflow
+        raise UncurseError(f"scores have a spread of {spread:g}; a curve needs scores of moderate size")
     inside = _inside(score, weight, heavy, positions)
     z = (score[inside] - center) / spread
-    z, w, y = _merged(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
+    z, w, y = merge_cells(z, weight[inside], label[inside], np.floor(z * _CELLS_PER_SPREAD + 0.5 + _TIE))
     if not z[-1] - z[0] > _TIE:  # a few heavy rows may outweigh all others
         raise UncurseError(f"nearly all of the weight is at a score of {center:g}; a curve needs scores that differ")
     knots = distinct_knots(_LEVELS, z, w)
@@ -179,24 +184,13 @@ def fit_smooth(
     return curve if offset is not None else _limited(curve, score, weight, label, inside)
 
 
-def _merged(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
+def merge_cells(score: Array, weight: Array, label: Array, keys: NDArray[Any]) -> tuple[Array, Array, Array]:
     """Merge neighboring cells with equal keys."""
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     if len(starts) == len(score):
         return score, weight, label
     total = np.add.reduceat(weight, starts)
     return np.add.reduceat(weight * score, starts) / total, total, np.add.reduceat(label, starts)
-
-
-def _location(score: Array, positions: Array) -> tuple[float, float]:
-    """Median, and half the width of the central two thirds, which is one standard deviation of a normal."""
-    low, center, high = np.interp([1 / 6, 0.5, 5 / 6], positions, score)
-    spread = float(high / 2 - low / 2)
-    if not spread > 1e-12 * max(abs(center), 1e-100):
-        raise UncurseError(f"every score is {center:g}; a curve needs scores that differ")
-    if spread > 1e100:  # squares of scores overflow
-        raise UncurseError(f"scores have a spread of {spread:g}; a curve needs scores of moderate size")
-    return float(center), spread
 
 
 def _inside(score: Array, weight: Array, heavy: NDArray[np.bool_], positions: Array) -> slice:
@@ -235,12 +229,14 @@ def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, insi
     p, q = (np.maximum(logistic(l), 1e-300) for l in (fitted, -fitted))
     tie = _TIE * curve.spread  # a score that equals a limit up to rounding is beyond it
     if inside.start:
-        w, y = _rows_and_labels(weight, label, slice(0, inside.start))
+        w = float(weight[: inside.start].sum())
+        y = min(max(float(label[: inside.start].sum()), 0.0), w)  # labels that are estimates may add up to more
         low = float(score[inside.start - 1])
         low = min(low + tie, low / 2 + float(score[inside.start]) / 2)
         bottom = float(min(np.log((y + p[0]) / (w - y + q[0])), fitted[0]))
     if inside.stop < len(score):
-        w, y = _rows_and_labels(weight, label, slice(inside.stop, len(score)))
+        w = float(weight[inside.stop :].sum())
+        y = min(max(float(label[inside.stop :].sum()), 0.0), w)
         positives = np.cumsum(np.append(y + p[-1], (weight[inside] * p)[::-1]))
         level = np.log(positives / np.cumsum(np.append(w - y + q[-1], (weight[inside] * q)[::-1])))
         shared = int(np.argmax(np.append(fitted[::-1], -np.inf) <= level))  # scores that share the level
@@ -250,12 +246,6 @@ def _limited(curve: SmoothCurve, score: Array, weight: Array, label: Array, insi
     return replace(curve, limits=(low, high), levels=(bottom, top))
 
 
-def _rows_and_labels(weight: Array, label: Array, part: slice) -> tuple[float, float]:
-    """Return the sums of weights and labels; labels that are estimates may add up to less than 0 or more than all."""
-    rows = float(weight[part].sum())
-    return rows, min(max(float(label[part].sum()), 0.0), rows)
-
-
 def _averaged(
     features: Array, weight: Array, label: Array, prior_of_tau: Array, slope: tuple[float, float], offset: Array
 ) -> tuple[Array, Array, float]:
@@ -263,36 +253,31 @@ def _averaged(
 
     `slope` is the prior of the slope per spread: mean and precision.
     """
-    size = len(features)
-
-    def fit(tau: float | None, start: Array) -> tuple[Array, Array, float]:
-        """Coefficients, covariance and log marginal likelihood (Laplace) but for the labels; no τ is the line."""
+    size, sizes = len(features), [None, *_SPREADS.tolist()]  # no τ is the line
+    coefficients, covariances = np.zeros((len(sizes), size)), np.zeros((len(sizes), size, size))
+    marginal = np.zeros(len(sizes))
+    for i, tau in enumerate(sizes):
         used = 2 if tau is None else size
-        mean, precision = np.zeros(used), np.zeros(used)
-        mean[1], precision[1] = slope
-        precision[2:] = 0.0 if tau is None else tau**-2
-        result = fit_logistic(
+        mean, precision = np.zeros(used), np.full(used, (tau or 1.0) ** -2)
+        mean[1], precision[:2] = slope[0], (0.0, slope[1])
+        fit = fit_logistic(
             features[:used],
             weight,
             label,
             offset=offset,
             prior_mean=mean,
             prior_precision=precision,
-            start=start[:used],
+            start=coefficients[i - 1, :used],
         )
-        coefficients, covariance = np.zeros(size), np.zeros((size, size))
-        coefficients[:used], covariance[:used, :used] = result.coefficients, result.covariance
-        prior = 0.0 if tau is None else (used - 2) * np.log(tau)
-        prior += 0.5 * float(precision @ np.square(result.coefficients - mean))
-        return coefficients, covariance, -0.5 * result.log_determinant - prior
-
-    start = np.zeros(size)
-    fits = []
-    for tau in [None, *_SPREADS.tolist()]:
-        fits.append(fit(tau, start))
-        start = fits[-1][0]
-    coefficients, covariances = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
-    marginal = np.array([f[2] for f in fits]) + _gains(coefficients, features, weight, label, offset)
+        coefficients[i, :used], covariances[i, :used, :used] = fit.coefficients, fit.covariance
+        # The log marginal likelihood (Laplace) but for the labels.
+        prior = (used - 2) * np.log(tau or 1.0) + 0.5 * float(precision @ np.square(fit.coefficients - mean))
+        marginal[i] = -0.5 * fit.log_determinant - prior
+    # The log likelihood of many precise probabilities is so large that its rounding would show in differences, so the
+    # difference of each fit from the last is summed up.
+    last = offset + coefficients[-1] @ features
+    away = np.minimum((coefficients - coefficients[-1]) @ features, 500.0)  # no overflow
+    marginal += (label * away - weight * np.log1p(logistic(last) * np.expm1(away))).sum(axis=1)
     posterior = prior_of_tau * np.exp(marginal - marginal.max())
     posterior /= posterior.sum()
     posterior = np.where(posterior < _LEAST_POSTERIOR, 0.0, posterior)
@@ -301,16 +286,6 @@ def _averaged(
     away = coefficients - mean
     covariance = np.einsum("t,tij->ij", posterior, covariances) + (away.T * posterior) @ away
     return mean, covariance, float(posterior[0])
-
-
-def _gains(coefficients: Array, features: Array, weight: Array, label: Array, offset: Array) -> Array:
-    """Return the log likelihood of each fit minus that of the last one.
-
-    The log likelihood of many precise probabilities is so large that its rounding would show in their difference.
-    """
-    last = offset + coefficients[-1] @ features
-    away = np.minimum((coefficients - coefficients[-1]) @ features, 500.0)  # no overflow
-    return np.asarray((label * away - weight * np.log1p(logistic(last) * np.expm1(away))).sum(axis=1))
 
 
 def monotone_curve(x: Array, y: Array) -> Curve:

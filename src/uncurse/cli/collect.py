@@ -77,8 +77,7 @@ def collect(
     check_outputs({"--out": out, "--into": into}, log, format=format, suffix=".json")
     given: dict[str, Any] = {"scores": column_names(scores or ""), "scale": scale, "label": label, "trials": trials}
     given |= {"weight": weight, "segment": segment, "negative_sampling_rate": negative_sampling_rate}
-    given["teacher"] = teacher
-    spec = log_spec({**given, "request": request, "top_k": top_k})
+    spec = log_spec({**given, "teacher": teacher, "request": request, "top_k": top_k})
     evidence = replace(collect_logs(log, spec, missing=missing), as_of=time)
     added = evidence.rows
     if out is not None:

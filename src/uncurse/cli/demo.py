@@ -49,20 +49,8 @@ def demo(
     _run("collect", pool, "--scores", "s0,s1,s2", "--scale", "logit", "-o", evidence)
     _run("fit", evidence, "--replicas", "bootstrap", "-o", score_map)
     _run("apply", score_map, outcomes, "--scores", "s0", "-o", corrected)
-    _run(
-        "evaluate",
-        outcomes,
-        "--scores",
-        "s0",
-        "--label",
-        "click",
-        "--map",
-        score_map,
-        "--top",
-        "1%,2%,5%,10%",
-        "--report",
-        page,
-    )
+    columns, top = ("--scores", "s0", "--label", "click"), "1%,2%,5%,10%"
+    _run("evaluate", outcomes, *columns, "--map", score_map, "--top", top, "--report", page)
     log = pl.read_parquet(corrected)
     found = world.outcomes(*(log[name].to_numpy() for name in ("s0", "prediction", "truth")))
     typer.echo("\nThe true rates of this simulation are known. Without the noise of outcomes:\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import documents
 from ..errors import UncurseError
 from ..text import aligned
 from . import options, reading
@@ -42,8 +43,8 @@ def evaluate(
         typer.Option(
             parser=options.shares,
             metavar="SHARES",
-            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, as far as they select 100 rows "
-            "and 10 predicted positives).",
+            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, without "
+            "shares of fewer than 100 rows or 10 predicted positives).",
         ),
     ] = None,
     request: options.Request = None,
@@ -122,7 +123,8 @@ def evaluate(
     plain = []
     for i, method in enumerate(methods):
         compared = {} if found is None else {name: value[i] for name, value in vars(found).items()}
-        plain.append({**_plain(method), **compared, "expected": promises(method, by_request=selection is not None)})
+        expected = promises(method, by_request=selection is not None)
+        plain.append({**documents.plain(method), **compared, "expected": expected})
     by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
     document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
     emit(format, _text(methods, evidence, value, selection, segments), "evaluations", document)
@@ -142,10 +144,6 @@ def _collect_values(log: Sequence[str], evidence: Evidence, column: str, missing
     if spec.top_k is not None:  # a second pass may keep other rows of equal scores
         raise UncurseError("--value and --request exclude each other; select the rows of each request first")
     return reading.collect_logs(log, replace(spec, weight=column), missing=missing)
-
-
-def _plain(method: Method) -> dict[str, Any]:
-    return {key: part.to_dict() if hasattr(part, "to_dict") else part for key, part in vars(method).items()}
 
 
 def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[str, list[Evaluation]]:
@@ -170,7 +168,15 @@ def _text(
 ) -> str:
     """Return whether the first map helps, then tables by share, of value, and by segment."""
     from ..metrics import compare
-    from ..report.evaluation import answer, compare_methods, names_of_shares, promises, sureness, verdict
+    from ..report.evaluation import (
+        answer,
+        compare_methods,
+        names_of_shares,
+        promises,
+        segments_in_words,
+        sureness,
+        verdict,
+    )
     from ..text import error_and_interval, probability
 
     by_count = compare([method.evaluation for method in methods])
@@ -220,7 +226,8 @@ def _text(
             table.append((segment, own[0]["selected"], own[0]["observed"], *columns))
         header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
         where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
-        lines += ["", f"By segment, top {where} of all rows, the largest first", *aligned([header, *table])]
+        title, *advice = segments_in_words(methods, segments)
+        lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *table]), *advice]
         if len(log.segments) > len(table):
             rest = f"{len(log.segments) - len(table):,} smaller segments"
             lines.append(f"… and {rest}; --format json has the {len(segments)} largest")
@@ -231,12 +238,12 @@ def _gate(methods: Sequence[Method], limit: float) -> None:
     """Exit with 1 if a calibration error exceeds the limit; NaN, without a positive label, does too."""
     above = f"above {100 * limit:.4g}%"
     exceeded = [
-        f"{method.name}, top {row.cells()['top']}: {row.cells()['calibration error']}"
+        f"\n  {method.name}, top {row.cells()['top']}: {row.cells()['calibration error']}"
         for method in methods
         for row in method.evaluation.rows
         if not abs(row.calibration_error) <= limit
     ]
     if exceeded:
-        typer.echo(f"uncurse: the calibration error is {above}: {'; '.join(exceeded)}", err=True)
+        typer.echo(f"uncurse: failed, because these calibration errors are {above}:{''.join(exceeded)}", err=True)
         raise typer.Exit(1)
     note(f"no calibration error of {', '.join(method.name for method in methods)} is {above}")

@@ -40,7 +40,9 @@ def fit(
     scale: options.Scale = None,
     labeled: Annotated[
         list[str] | None,
-        typer.Option(help="A log with labels and all replicas, or evidence of one; may be repeated."),
+        typer.Option(
+            help="A log of labeled rows with the scores of all replicas, or evidence of one; may be repeated."
+        ),
     ] = None,
     label: options.Label = None,
     trials: options.Trials = None,
@@ -53,7 +55,10 @@ def fit(
     ] = None,
     method: Annotated[
         Literal["auto", "vad", "labels"],
-        typer.Option(help="auto averages what the evidence supports; vad needs no labels; labels needs labels."),
+        typer.Option(
+            help="auto averages the other two, or chooses one. vad: from replicas alone. labels: from replicas "
+            "and labels (ReplicaCalibrator in Python)."
+        ),
     ] = "auto",
     calibrator: Annotated[
         Literal["platt", "temperature", "beta", "histogram", "scaling-binning", "isotonic", "spline"] | None,
@@ -72,7 +77,10 @@ def fit(
     missing: options.Missing = None,
     half_life: Annotated[
         float | None,
-        typer.Option(metavar="FILES", help="Halve the weight of older files: files, oldest first, per halving."),
+        typer.Option(
+            metavar="FILES",
+            help="Name files from the oldest to the newest: a file so many files older counts half as much.",
+        ),
     ] = None,
     affine: Annotated[
         bool,
@@ -103,8 +111,7 @@ def fit(
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
     of_labels = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
-    of_labels["--teacher"] = teacher
-    _check_options(method, labeled, of_labels)
+    _check_options(method, labeled, {**of_labels, "--teacher": teacher})
     if half_life is not None and not 0 < half_life < math.inf:
         raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
@@ -114,8 +121,7 @@ def fit(
     requests = None
     if request is not None:
         unused = {"--method": None if method == "auto" else method, "--segment": segment, "--weight": weight}
-        unused |= {"--teacher": teacher}
-        for option, name in unused.items():
+        for option, name in {**unused, "--teacher": teacher}.items():
             if name is not None:
                 raise UncurseError(f"{option} {name} is not for --request; leave it out")
         scores_of_rows, evidence, requests = _read_requests(pool, given | of_rows, request, top_k or 1, value)

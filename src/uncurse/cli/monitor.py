@@ -13,7 +13,7 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text import aligned
+from ..text import aligned, percent
 from . import options, reading
 from .app import app
 from .output import Format, Quiet, check_outputs, emit, note, working
@@ -183,7 +183,7 @@ def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evid
 
 
 def _percent(value: float | None, missing: str = "") -> str:
-    return missing if value is None else f"{100 * value:+.1f}%"
+    return missing if value is None else percent(value)
 
 
 def _text(verdict: Verdict, pool: bool) -> str:
@@ -220,7 +220,7 @@ def _text(verdict: Verdict, pool: bool) -> str:
         change = verdict.scores
         lines.append(
             f"scores against the {change.reference}: mean {change.mean:+.2f} standard deviations, spread × "
-            f"{change.spread:.2f}, stability index {change.stability:.3f}"
+            f"{change.spread:.2f}, population stability index {change.stability:.3f} (above 0.1: changed)"
         )
     if verdict.shrinkage is not None:
         moved = verdict.shrinkage

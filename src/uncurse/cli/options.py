@@ -71,7 +71,10 @@ Trials = Annotated[
     str | None, typer.Option(help="Column of trials, such as impressions; labels are then counts, such as clicks.")
 ]
 Teacher = Annotated[
-    str | None, typer.Option(help="Column of a teacher's scores, out of fold on labeled rows, on the same scale.")
+    str | None,
+    typer.Option(
+        help="Column of scores of another kind of model, which learns more; same scale, out of fold on labeled rows."
+    ),
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Missing = Annotated[

@@ -39,15 +39,14 @@ def input_file(source: str) -> str:
         raise UncurseError("standard input is closed; name a file")
     folder = tempfile.mkdtemp(prefix="uncurse-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = os.path.join(folder, "stdin")
-    with open(path, "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    with open(path, "rb") as file:
-        head = file.read(4)
+    head = sys.stdin.buffer.read(4)
     kinds = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".json"}
     suffix = next((suffix for start, suffix in kinds.items() if head.startswith(start)), ".csv")
-    os.rename(path, path + suffix)
-    return path + suffix
+    path = os.path.join(folder, f"stdin{suffix}")
+    with open(path, "wb") as file:
+        file.write(head)
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return path
 
 
 def is_evidence(source: str) -> bool:
@@ -233,7 +232,6 @@ def check_served(path: str, fitted: Fitted, score: str) -> None:
 def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[str, str | list[str]]:
     """Describe the rows that were read and the program, for a report, without options that were not used."""
     spec = evidence.spec
-    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
     facts: dict[str, Any] = {
         "Log": list(sources),
         "Rows": f"{evidence.rows:,}",
@@ -245,7 +243,11 @@ def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[s
         "Negative-sampling rate": None if spec.negative_sampling_rate is None else f"{spec.negative_sampling_rate:g}",
         "Selection": None if spec.top_k is None else str(spec.top_k),
         **more,
-        "Command": command_line(),
-        "Versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
     }
-    return {name: fact for name, fact in facts.items() if fact}
+    return {**{name: fact for name, fact in facts.items() if fact}, **program_facts()}
+
+
+def program_facts() -> dict[str, str]:
+    """Describe the program, for a report."""
+    versions = [f"{name} {version(name)}" for name in ("uncurse", "numpy", "polars")]
+    return {"Command": command_line(), "Versions": ", ".join([*versions, f"Python {platform.python_version()}"])}

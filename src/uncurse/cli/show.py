@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -29,7 +30,9 @@ def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A map file, or a model that may be folded.")],
     format: Format = "table",
 ) -> None:
-    """Show how a map was fitted and what it does, or which map was folded into a model.
+    """Show how a map was fitted and what it does.
+
+    Of a model, show which map was folded into it.
 
     \b
     Examples:
@@ -41,7 +44,7 @@ def show(
 
         kind = family(file)
         module = load_family(kind)
-        stamp = module.stamp(module.read(file))
+        stamp = module.stamp(module.read(Path(file)))
         text = f"{file} ({kind}): " + (f"holds {stamp}" if stamp else "no map was folded into it by uncurse fold")
         emit(format, text, "folded", {"family": kind, "holds": stamp})
         return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +11,8 @@ from ..errors import UncurseError
 from ..text import aligned
 from . import options
 from .app import app
-from .output import Format, Quiet, check_outputs, command_line, emit, note
+from .output import Format, Quiet, check_outputs, emit, note
+from .reading import program_facts
 
 
 @app.command()
@@ -37,7 +36,9 @@ def winner(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Pick the best of many candidates, and correct its value for having been picked.
+    """Pick the best of many candidates, and correct its value.
+
+    The best of many noisy values is too high on average, because luck helped to pick it.
 
     \b
     Examples:
@@ -87,8 +88,7 @@ def winner(
     if report is not None:
         from ..report import winner_page
 
-        versions = ", ".join([*(f"{name} {version(name)}" for name in ("uncurse", "numpy")), platform.python_version()])
-        winner_page(found, {"Results": results, "Command": command_line(), "Versions": versions}).to_html(report)
+        winner_page(found, {"Results": results, **program_facts()}).to_html(report)
     table = found.to_frame()
     lines = [[cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row] for row in table.rows()]
     content: dict[str, Any] = {"groups": table.to_dicts()}

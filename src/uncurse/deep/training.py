@@ -112,10 +112,11 @@ def train_replicas(
         )
     shares: Any = (snapshots,) if isinstance(snapshots, Real) else tuple(snapshots)  # type: ignore[arg-type]
     plan = Plan(n_replicas, epochs, batch_size, optimizer, learning_rate, seed, bootstrap, shares)
-    return train_stack(
-        lambda device: ModuleStack(list(make_modules(model, plan.seeds, device)), device),
-        dataset, plan, sample_weight=sample_weight, device=device, checkpoint=checkpoint, progress=progress,
-    )  # fmt: skip
+
+    def make_stack(device: torch.device) -> Stack:
+        return ModuleStack(list(make_modules(model, plan.seeds, device)), device)
+
+    return Run(make_stack, dataset, plan, sample_weight=sample_weight, device=device).train(progress, checkpoint)
 
 
 @dataclass(frozen=True)
@@ -248,37 +249,6 @@ class Plan:
         return self.learning_rate
 
 
-def train_stack(
-    make_stack: Callable[[torch.device], Stack],
-    dataset: Dataset,
-    plan: Plan,
-    *,
-    rows: Tensor | None = None,
-    sample_weight: Any = None,
-    device: Any = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    on_snapshot: Callable[[float, Replicas], None] | None = None,
-) -> Replicas:
-    """Train the stack made for a device. `rows` (R, n) are those of each replica; `on_snapshot` replaces keeping."""
-    device = pick_device(device)
-    inputs, label = tensors_of(dataset, device)
-    weight = None
-    if sample_weight is not None:
-        checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
-        weight = torch.from_numpy(checked / checked.mean()).float().to(device)
-    with _settings(device):
-        stack = make_stack(device)
-    run = Run(stack, plan, inputs, label, weight=weight, rows=rows)
-    if on_snapshot is not None:
-        run.on_snapshot = lambda share: on_snapshot(share, Replicas(run))
-    work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, run.n)  # of a step
-    bar = _bar() if progress is None else nullcontext(progress)
-    with bar as report, _settings(device, work), torch.enable_grad():
-        run.train(report, checkpoint)
-    return Replicas(run)
-
-
 @contextmanager
 def _settings(device: torch.device, work: int = _SMALL) -> Iterator[None]:
     """Select the GPU of graphs and kernels, or the threads that a step of this much work needs on a CPU."""
@@ -311,24 +281,35 @@ def _bar() -> Iterator[Callable[[Progress], None] | None]:
 
 
 class Run:
-    """One training: buffers that stay where they are, and the step that a CUDA graph repeats."""
+    """One training of any stack: buffers that stay where they are, and the step that a CUDA graph repeats.
+
+    `rows` (R, n) are those of each replica; `on_snapshot` replaces keeping.
+    """
 
     def __init__(
         self,
-        stack: Stack,
+        make_stack: Callable[[torch.device], Stack],
+        dataset: Dataset,
         plan: Plan,
-        inputs: list[Tensor],
-        label: Tensor,
         *,
-        weight: Tensor | None = None,
         rows: Tensor | None = None,
+        sample_weight: Any = None,
+        device: Any = None,
+        on_snapshot: Callable[[float, Replicas], None] | None = None,
     ) -> None:
-        self.stack, self.plan, self.inputs, self.label, self.rows = stack, plan, inputs, label, rows
-        stack.widths = [tuple(x.shape[1:]) for x in inputs]
+        device, r = pick_device(device), plan.n_replicas
+        self.inputs, label = tensors_of(dataset, device)
+        self.weight = None  # of the rows (R, n)
+        if sample_weight is not None:
+            checked: Any = check_weights(tensor(sample_weight).cpu().numpy(), len(label))
+            self.weight = torch.from_numpy(checked / checked.mean()).float().to(device).expand(r, -1)
+        with _settings(device):
+            stack = make_stack(device)
+        self.stack, self.plan, self.label, self.rows = stack, plan, label, rows
+        stack.widths = [tuple(x.shape[1:]) for x in self.inputs]
         stack.learning_rate = plan.learning_rate
         if plan.optimizer == "adam":
             stack.use_adam()
-        device, r = stack.device, plan.n_replicas
         self.n = len(label) if rows is None else rows.shape[1]
         self.whole, rest = divmod(self.n, plan.batch_size)  # a last batch of fewer rows is a step too
         self.per_epoch = self.whole + (rest > 0)
@@ -337,7 +318,6 @@ class Run:
         self.loss = torch.zeros(r, device=device, dtype=torch.float64)  # sum over rows since the epoch began
         self.place = torch.zeros(1, device=device, dtype=torch.long)
         self.order = torch.empty(max(1, self.whole), r, min(plan.batch_size, self.n), dtype=torch.int32, device=device)
-        self.weight = None if weight is None else weight.expand(r, -1)  # of the rows (R, n)
         if plan.bootstrap:
             drawn = torch.ones(r, len(label), dtype=torch.uint8, device=device)
             mean = torch.ones(len(label), device=device)
@@ -345,14 +325,22 @@ class Run:
                 row.copy_(torch.poisson(mean, generator=_generator(device, each, 1)))
             self.weight = drawn if self.weight is None else self.weight * drawn
         self.snapshots: dict[float, dict[str, Tensor]] = {}
-        self.on_snapshot: Callable[[float], None] = self.keep_snapshot
+        self.on_snapshot = on_snapshot
         graph = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
         self.graph: Any = 0 if graph else None  # steps before it is captured, then the CUDA graph
 
     def train(
-        self, report: Callable[[Progress], None] | None = None, checkpoint: str | os.PathLike[str] | None = None
-    ) -> None:
-        """Take every step from where a checkpoint left off to the end."""
+        self, progress: Callable[[Progress], None] | None = None, checkpoint: str | os.PathLike[str] | None = None
+    ) -> Replicas:
+        """Take every step from where a checkpoint left off to the end, and return the replicas."""
+        work = sum(w.numel() for w in self.stack.weights.values()) * min(self.plan.batch_size, self.n)  # of a step
+        bar = _bar() if progress is None else nullcontext(progress)
+        with bar as report, _settings(self.stack.device, work), torch.enable_grad():
+            self.take_steps(report, checkpoint)
+        return Replicas(self)
+
+    def take_steps(self, report: Callable[[Progress], None] | None, checkpoint: str | os.PathLike[str] | None) -> None:
+        """Take the steps, report them, and write checkpoints."""
         plan, stack = self.plan, self.stack
         about = "" if checkpoint is None else self.describe()
         self.began = done = 0 if checkpoint is None else self.load(checkpoint, about)
@@ -376,7 +364,7 @@ class Run:
             done += 1
             for share in plan.snapshots:
                 if done == max(1, round(share * self.steps)):
-                    self.on_snapshot(share)
+                    self.keep_snapshot(share)
             ends = step + 1 == self.per_epoch
             if ends:
                 self.end_epoch(epoch)
@@ -411,8 +399,11 @@ class Run:
                 )
 
     def keep_snapshot(self, share: float) -> None:
-        """Copy the models as they are now."""
-        self.snapshots[share] = {name: x.detach().to("cpu", copy=True) for name, x in self.stack.state().items()}
+        """Copy the models as they are now, or pass them on."""
+        if self.on_snapshot is not None:
+            self.on_snapshot(share, Replicas(self))
+        else:
+            self.snapshots[share] = {name: x.detach().to("cpu", copy=True) for name, x in self.stack.state().items()}
 
     def shuffle(self, epoch: int) -> Tensor:
         """Draw every replica's own order of rows for an epoch; return the rows of the last, shorter batch."""

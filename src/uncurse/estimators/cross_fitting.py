@@ -148,6 +148,8 @@ def cross_fit(
     alignment = 0.0
     if folds and served is not None:
         alignment = align([on_link(part.scores[:, 0], link) for part in parts], on_link(served.scores[:, 0], link))
+    several = [part.scores for part in parts if len(part.scores) > 1]  # parts of one row say nothing
+    several = several or [np.concatenate([part.scores for part in parts])]
     return CrossFit(
         replicas=replicas,
         target=plan.y,
@@ -157,7 +159,7 @@ def cross_fit(
         served_pool=served,
         alignment=alignment,
         of_fold=parts[0],
-        constant=_all_constant([part.scores for part in parts]),
+        constant=all(not np.ptp(x[:, 0]) > 1e-9 * np.abs(x[:, 0]).max() for x in several),
     )
 
 
@@ -217,12 +219,6 @@ def on_link(scores: Array, link: str) -> Array:
     if link == "logistic":
         return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
     return np.log(scores) if link == "log" else scores
-
-
-def _all_constant(parts: list[Array]) -> bool:
-    """Return whether each model predicts a single value; parts of one row say nothing."""
-    several = [part for part in parts if len(part) > 1] or [np.concatenate(parts)]
-    return all(not np.ptp(part[:, 0]) > 1e-9 * np.abs(part[:, 0]).max() for part in several)
 
 
 # ---------------------------------------------------------------------------- align

@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Histogram
+from ..evidence.from_arrays import pool_evidence
 from ..links import logit
 from ..maps import Affine, Curve, compose
 from ..methods.auto import fit_auto
@@ -35,7 +36,7 @@ from ..methods.label_free import lines_of
 from ..methods.noise import replica_kind
 from ..methods.records import FitRecord, ScoreSummary
 from ..methods.replica_calibration import calibrate_replicas
-from ..methods.vad import TrainedVAD
+from ..methods.vad import VAD, fit_vad
 from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
 from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
 from .outcome_curve import fit_outcomes, has_log_link
@@ -422,8 +423,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             pool = done.pool.evidence(clip)
             rows = None if done.labeled is None else done.labeled.evidence(clip)
             if self.method == "vad":
-                vad = TrainedVAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA, intervals=True)
-                fitted = vad.fit(pool).fitted_
+                vad = VAD(scale="probability", replicas=kind, lambda_floor=_LEAST_LAMBDA)
+                fitted = fit_vad(vad, pool, table=replica_kind(kind).table_of(pool, "pool")).fitted()
             elif self.method == "labels":
                 if rows is None:
                     raise UncurseError("method='labels' needs labels, and there are too few rows for two folds")
@@ -540,9 +541,10 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
                 return fit_outcomes(done)
         except UncurseError as error:
             return self._unchanged(done, str(error))
-        vad = TrainedVAD(link=done.link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
-        fitted = vad.fit(done.pool.scores, sample_weight=done.pool.weights).fitted_
-        return replace(fitted, record=replace(vad.record_, no_interval=_NO_INTERVAL))
+        scores, weights, link = done.pool.scores, done.pool.weights, done.link
+        vad = VAD(link=link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
+        solution = fit_vad(vad, pool_evidence(scores, None, scale="value", link=link, sample_weight=weights))
+        return Fitted(solution.map, replace(solution.record, no_interval=_NO_INTERVAL))
 
     def predict(self, X: Any) -> Array:
         """Predict corrected values.

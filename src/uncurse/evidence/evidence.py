@@ -177,12 +177,11 @@ def merged(parts: Iterable[Evidence], half_life: float | None = None) -> Evidenc
     >>> week.moments.weight, round(week.effective_rows, 2)
     (1.75, 2.33)
     """
-    if half_life is None:
-        factor = 1.0
-    elif isinstance(half_life, Real) and not isinstance(half_life, bool) and half_life > 0:
+    factor = 1.0
+    if half_life is not None:
+        if not isinstance(half_life, Real) or isinstance(half_life, bool) or not half_life > 0:
+            raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
         factor = decay_factor(1.0, float(half_life))
-    else:
-        raise UncurseError(f"half_life={half_life!r}; pass a positive number of periods, such as 3")
     rest = iter(parts if isinstance(parts, Iterable) else [parts])
     total = next(rest, None)
     if not isinstance(total, Evidence):

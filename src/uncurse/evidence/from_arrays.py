@@ -35,14 +35,11 @@ def empty_evidence(spec: LogSpec, histograms: bool = True) -> Evidence:
     """Return evidence without rows, for `add_rows`."""
     counted = histograms and spec.scale != "value"
     served, replicas = Histogram() if counted else None, Histogram() if counted and len(spec.scores) > 1 else None
-    teacher = None if spec.teacher is None else empty_evidence(spec_of_teacher(spec), histograms)
+    teacher = None
+    if spec.teacher is not None:  # evidence of two columns, the served score and that of the teacher
+        columns = replace(spec, scores=(spec.scores[0], spec.teacher), teacher=None, segment=None)
+        teacher = empty_evidence(columns, histograms)
     return Evidence(spec, Moments(spec.link), served, replicas, teacher=teacher)
-
-
-def spec_of_teacher(spec: LogSpec) -> LogSpec:
-    """Return the description of two columns, the served score and that of the teacher."""
-    assert spec.teacher is not None
-    return replace(spec, scores=(spec.scores[0], spec.teacher), teacher=None, segment=None)
 
 
 def add_rows(
@@ -259,10 +256,8 @@ def _check_options(evidence: Evidence, role: str, **options: object) -> None:
 
 def best_of_each(score: Float, request: NDArray[Any], k: int) -> NDArray[np.bool_]:
     """Tell which rows are among the best `k` of their request; of equal scores the first."""
-    order = np.lexsort((-score, request))  # stable: by request, then best first
-    ordered = request[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    rank = np.arange(len(score)) - np.repeat(first, np.diff(first, append=len(score)))
-    chosen = np.zeros(len(score), bool)
-    chosen[order[rank < k]] = True
-    return chosen
+    import polars as pl
+
+    rows = pl.DataFrame({"score": score, "request": request})
+    is_best = pl.col("score").rank("ordinal", descending=True).over("request") <= k
+    return rows.select(is_best).to_series().to_numpy()

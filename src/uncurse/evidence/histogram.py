@@ -214,12 +214,39 @@ class Histogram(PlainData):
         return total / squares * total if squares > 0 else 0.0
 
     def table(self) -> ReplicaTable:
-        """Return the cells of two or more replicas as arrays."""
+        """Return the cells of two or more replicas as arrays.
+
+        Outliers of gap and contrast are replaced by their means: a few extreme scores of other replicas must neither
+        determine the noise nor move the denoised score of their rows.
+        """
         total = float(self.weight.sum())
         if not total > 0:
             raise UncurseError("this histogram holds no rows; update it with scores first")
-        means, width = self.column_sums / total, FINEST * 2.0**self._level
-        return _replica_table(_unpack(self._keys), width, self.weight, self.label, means, self.effective_rows)
+        means, width, weight = self.column_sums / total, FINEST * 2.0**self._level, self.weight
+        numbers = _unpack(self._keys)
+        served = _expand(_centers(numbers[0], weight) * width)
+        gap = _expand(_centers(numbers[1], weight, along=_beside_line(numbers[0], numbers[1], weight)) * width)
+        kept = _without_outliers(gap, weight)
+        levels = means - means[0]
+        if (kept != gap).any():  # the exact means contain the outliers
+            levels[1:] += float(weight @ kept) / total - levels[1:].mean()
+        spread, others = np.zeros(len(weight)), len(means) - 1
+        if others > 1:
+            contrast = _expand(_centers(numbers[2], weight) * 2 * width)
+            bounded = _without_outliers(contrast, weight)
+            if (bounded != contrast).any():
+                half = float(weight @ bounded) / total / 2
+                levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
+            if others == 2:
+                square = np.square(bounded - (levels[1] - levels[2]))
+            else:
+                # Without a row's own replicas, only the mean of this correction can be exact.
+                raw = np.square(bounded)
+                mean = max(float(weight @ raw) / total, 1e-300)
+                share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
+                square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
+            spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
+        return ReplicaTable(served, kept, spread, weight, self.label, levels, width, self.effective_rows)
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -270,7 +297,12 @@ class _Box:
     def __init__(self, sample: list[Float], level: int, labeled: bool, weighted: bool) -> None:
         self.level, self.pairs = level, 2 if labeled else 1
         self.channels = [_WEIGHT, *([_WEIGHT_SQUARES] if weighted else []), *([_POSITION] if len(sample) == 1 else [])]
-        self.ends = [_extent(numbers) for numbers, _, _ in _numbered(sample, level)]
+        self.ends = []  # the first and the last cell on each axis, around the bulk of the sample
+        for numbers, _, _ in _numbered(sample, level):
+            few = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
+            low, high = np.clip(outlier_fences(few, np.ones(len(few))), numbers.min(), numbers.max()).tolist()
+            margin = _MARGIN * (high - low) + 4
+            self.ends.append((int(low - margin), int(high + margin)))
         while self.pairs * np.prod(self.shape) > _MAX_BOX:
             widest = int(np.argmax(self.shape))
             low, high = self.ends[widest]
@@ -329,15 +361,6 @@ class _Box:
             sums[_WEIGHT_SQUARES], sums[_LABEL_SQUARES] = sums[_WEIGHT], sums[_LABEL]
         places = np.unravel_index(filled, self.shape)
         return _pack([x.astype(np.int64) + low for x, (low, _) in zip(places, self.ends, strict=True)]), sums
-
-
-def _extent(numbers: Float) -> tuple[int, int]:
-    """Return the first and the last cell of a box around the bulk of a sample."""
-    sample = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
-    ends = np.clip(outlier_fences(sample, np.ones(len(sample))), numbers.min(), numbers.max())
-    low, high = ends.tolist()
-    margin = _MARGIN * (high - low) + 4
-    return int(low - margin), int(high + margin)
 
 
 def _values(channel: int, served: Float, weights: Array | None, counts: Array | None) -> Any:
@@ -527,40 +550,6 @@ class ReplicaTable:
             levels=slope * self.levels,
             width=slope * self.width,
         )
-
-
-def _replica_table(
-    numbers: list[Keys], width: float, weight: Array, label: Array | None, means: Array, effective_rows: float
-) -> ReplicaTable:
-    """Turn cell numbers and exact column means into a table.
-
-    Outliers of gap and contrast are replaced by their means: a few extreme scores of other replicas must neither
-    determine the noise nor move the denoised score of their rows.
-    """
-    served = _expand(_centers(numbers[0], weight) * width)
-    gap = _expand(_centers(numbers[1], weight, along=_beside_line(numbers[0], numbers[1], weight)) * width)
-    total = float(weight.sum())
-    kept = _without_outliers(gap, weight)
-    levels = means - means[0]
-    if (kept != gap).any():  # the exact means contain the outliers
-        levels[1:] += float(weight @ kept) / total - levels[1:].mean()
-    spread, others = np.zeros(len(weight)), len(means) - 1
-    if others > 1:
-        contrast = _expand(_centers(numbers[2], weight) * 2 * width)
-        bounded = _without_outliers(contrast, weight)
-        if (bounded != contrast).any():
-            half = float(weight @ bounded) / total / 2
-            levels[1:] = levels[1:].mean() + (np.array([half, -half]) if others == 2 else 0.0)
-        if others == 2:
-            square = np.square(bounded - (levels[1] - levels[2]))
-        else:
-            # Without a row's own replicas, only the mean of this correction can be exact.
-            raw = np.square(bounded)
-            mean = max(float(weight @ raw) / total, 1e-300)
-            share = 1 - 2 * float(np.var(levels[1:], ddof=1)) / mean
-            square = raw * (max(share, 0.0) if np.ptp(bounded) > 4 * width else 0.0)  # equal contrasts are levels
-        spread = (square + width**2 / 3) / 2  # plus the variance inside a cell, which is 2 · width wide
-    return ReplicaTable(served, kept, spread, weight, label, levels, width, effective_rows)
 
 
 def point_masses(weight: Array) -> NDArray[np.bool_]:

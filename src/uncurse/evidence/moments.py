@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..validation import LARGEST_SCORE, check_finite, check_numbers, check_weigh
 _STEP = 1 << 20
 
 
+@dataclass(eq=False, repr=False)
 class Moments(PlainData):
     """Weight, mean vector and covariance of replica scores: all that `VAD` needs.
 
@@ -33,13 +34,12 @@ class Moments(PlainData):
     """
 
     _kind: ClassVar[str] = "moments"
-
-    def __init__(self, link: str = "logistic") -> None:
-        self.link = link
-        self.rows = 0
-        self.weight = self.weight_squares = 0.0
-        self.mean: Array = np.empty(0)
-        self.scatter: Array = np.empty((0, 0))
+    link: str = "logistic"
+    rows: int = 0
+    weight: float = 0.0
+    weight_squares: float = 0.0
+    mean: Array = field(default_factory=lambda: np.empty(0))
+    scatter: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     def update(self, scores: ArrayLike, *, sample_weight: ArrayLike | None = None) -> Moments:
         """Check rows and add them: scores of the link (n, S), the served one first, and weights (n,)."""
@@ -91,10 +91,8 @@ class Moments(PlainData):
 
     def scaled(self, factor: float, of_squares: float) -> Moments:
         """Return the moments of the same rows with Σw multiplied by one factor and Σw² by another."""
-        same = copy.copy(self)
-        same.weight, same.weight_squares = self.weight * factor, self.weight_squares * of_squares
-        same.scatter = self.scatter * factor
-        return same
+        weight, squares = self.weight * factor, self.weight_squares * of_squares
+        return replace(self, weight=weight, weight_squares=squares, scatter=self.scatter * factor)
 
     @property
     def n_replicas(self) -> int:
@@ -116,25 +114,11 @@ class Moments(PlainData):
     def __repr__(self) -> str:
         return f"Moments(link={self.link!r}) of {self.rows:,} rows and {self.n_replicas} replicas"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "link": self.link,
-            "rows": self.rows,
-            "weight": self.weight,
-            "weight_squares": self.weight_squares,
-            "mean": self.mean.tolist(),
-            "scatter": self.scatter.tolist(),
-        }
-
     @classmethod
     def _from_dict(cls, content: Mapping[str, Any]) -> Moments:
-        same = cls(content["link"])
-        same.rows = int(content["rows"])
-        same.weight, same.weight_squares = float(content["weight"]), float(content["weight_squares"])
-        same.mean = np.array(content["mean"], np.float64)
-        same.scatter = np.array(content["scatter"], np.float64).reshape(len(same.mean), len(same.mean))
-        return same
+        numbers = int(content["rows"]), float(content["weight"]), float(content["weight_squares"])
+        mean, scatter = (np.array(content[name], np.float64) for name in ("mean", "scatter"))
+        return cls(content["link"], *numbers, mean, scatter.reshape(len(mean), len(mean)))
 
 
 def _sums(values: Float, weights: Array | None, shift: Array) -> tuple[Array, Array]:

@@ -98,11 +98,7 @@ class LogSpec(PlainData):
         return logit_offset(self.negative_sampling_rate)
 
     def difference(self, other: LogSpec) -> str | None:
-        """Describe the first field that differs; None if all are equal.
-
-        >>> LogSpec(("s0",)).difference(LogSpec(("s0",), scale="probability"))
-        'scale is logit in one and probability in the other'
-        """
+        """Describe the first field that differs; None if all are equal."""
         for name, mine in vars(self).items():
             theirs = getattr(other, name)
             if mine != theirs:

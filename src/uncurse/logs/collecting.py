@@ -118,10 +118,8 @@ def collect_spec(
     paths = _paths(source)
     name = "the frame" if paths is None else ", ".join(paths)
     with _opened(source, paths, reader) as batches:
-        if is_spark(batches):
-            evidence = collect_on_spark(batches, reader)
-        else:
-            evidence = sum_up(batches, reader, progress)
+        on_spark = paths is None and is_spark(batches)
+        evidence = collect_on_spark(batches, reader) if on_spark else sum_up(batches, reader, progress)
     if evidence is None or not evidence.weight:
         raise UncurseError(f"{name}: there are no rows{f' with a positive {spec.weight}' if spec.weight else ''}")
     if spec.scale == "logit" and evidence.served is not None:

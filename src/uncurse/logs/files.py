@@ -71,19 +71,12 @@ def locate(sources: Iterable[str | os.PathLike[str]]) -> list[LogFile]:
 
 def check_copies(files: Sequence[LogFile]) -> None:
     """Refuse a file that is a copy of another one, unless it is empty or the names of their folders differ."""
-    of_size: dict[tuple[int, str], list[LogFile]] = {}
+    seen: dict[tuple[str, str], str] = {}
     for file in files:
-        of_size.setdefault((os.path.getsize(file.path), str(file.folder_values)), []).append(file)
-    for alike in of_size.values():
-        seen: dict[str, LogFile] = {}
-        for file in alike if len(alike) > 1 else ():
-            first = seen.setdefault(fingerprint(file.path), file)
-            if first is not file and filecmp.cmp(first.path, file.path, shallow=False) and _has_rows(file.path):
-                raise UncurseError(f"{file.path} is a copy of {first.path}, so its rows would count twice; name one")
-
-
-def _has_rows(path: str) -> bool:
-    return bool(scan([path]).select(pl.len()).collect(engine="streaming").item())
+        path = file.path
+        first = seen.setdefault((fingerprint(path), str(file.folder_values)), path)
+        if first != path and filecmp.cmp(first, path, shallow=False) and _count_rows(path):
+            raise UncurseError(f"{path} is a copy of {first}, so its rows would count twice; name one")
 
 
 def digests(paths: Iterable[str]) -> tuple[str, ...]:
@@ -91,6 +84,10 @@ def digests(paths: Iterable[str]) -> tuple[str, ...]:
     files = (locate([path]) for path in paths if "://" not in path and table_package(path) is None)
     found = ("".join(fingerprint(file.path) for file in each) for each in files)
     return tuple(hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in found)
+
+
+def _count_rows(path: str) -> int:
+    return int(scan([path]).select(pl.len()).collect(engine="streaming").item())
 
 
 def _locate_one(source: str) -> Iterator[LogFile]:
@@ -218,7 +215,7 @@ def locate_fault(files: Sequence[LogFile], fault: Fault) -> str:
     """Describe a fault by its file, and by the line of a CSV file or the row of others, counted from 0."""
     row = fault.row or 0
     for file in files:
-        rows = scan([file.path]).select(pl.len()).collect(engine="streaming").item()
+        rows = _count_rows(file.path)
         if row < rows:
             csv = kind_of(file.path) == "csv"
             return f"{file.path}, {fault.at(f'line {row + 2:,}' if csv else f'row {row:,}')}"

@@ -196,24 +196,6 @@ class Reader:
             yield str(name), rows["row"].to_numpy().astype(np.intp)
 
 
-class _Sums:
-    """Running sums of all rows and of each segment."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader, self.total = reader, empty_evidence(reader.spec)
-        self.segments: dict[str, Evidence] = {}
-
-    def add(self, batch: pl.DataFrame) -> None:
-        scores, *columns = self.reader.arrays(batch)
-        add_rows(self.total, scores, *columns)
-        for name, rows in self.reader.segments(batch):
-            own = (None if column is None else column[rows] for column in columns)
-            add_rows(self.segments.setdefault(name, empty_evidence(self.reader.spec)), scores[rows], *own)
-
-    def evidence(self) -> Evidence:
-        return replace(self.total, segments=self.segments)
-
-
 def sum_up(
     batches: Iterable[pl.DataFrame], reader: Reader, progress: Progress | None = None, threads: int | None = None
 ) -> Evidence | None:
@@ -221,16 +203,25 @@ def sum_up(
 
     The i-th batch goes to sums i mod n, so that the result does not depend on the speed of the threads.
     """
-    sums = [_Sums(reader) for _ in range(threads or cores())]
+    sums: list[tuple[Evidence, dict[str, Evidence]]]  # of all rows, and of each segment
+    sums = [(empty_evidence(reader.spec), {}) for _ in range(threads or cores())]
     running: deque[Future[None]] = deque()
+
+    def add(batch: pl.DataFrame, total: Evidence, segments: dict[str, Evidence]) -> None:
+        scores, *columns = reader.arrays(batch)
+        add_rows(total, scores, *columns)
+        for name, rows in reader.segments(batch):
+            own = (None if column is None else column[rows] for column in columns)
+            add_rows(segments.setdefault(name, empty_evidence(reader.spec)), scores[rows], *own)
+
     with ThreadPoolExecutor(len(sums)) as pool:
         for i, batch in enumerate(batch for batch in reader.select(batches, progress) if len(batch)):
             if len(running) == len(sums):  # hold at most one batch per thread
                 running.popleft().result()
-            running.append(pool.submit(sums[i % len(sums)].add, batch))
+            running.append(pool.submit(add, batch, *sums[i % len(sums)]))
         for future in running:
             future.result()
-    parts = [each.evidence() for each in sums if each.total.rows]
+    parts = [replace(total, segments=segments) for total, segments in sums if total.rows]
     return merged(parts) if parts else None
 
 

@@ -14,8 +14,7 @@ from ..errors import UncurseError
 from ..links import logistic, to_link
 from ..threads import chunks
 from ..validation import check_choice, check_scores, encode_names
-from .base import ScoreMap, set_fields, to_prediction
-from .shapes import Affine, Curve, Steps
+from .shapes import Affine, Curve, ScoreMap, Steps, set_fields, to_prediction
 
 if TYPE_CHECKING:
     from ..evidence import Evidence, Histogram
@@ -78,7 +77,7 @@ class Segmented(ScoreMap):
             Predictions.
         """
         if segments is None:
-            raise UncurseError("this map has a map for each segment; pass segments=, or call its .default for all rows")
+            return super().__call__(scores)
         values = check_scores(scores, self.scale, largest=np.inf)
         names, codes = encode_names(segments, len(values), "segments")
         number = {name: i for i, name in enumerate(self.maps)}
@@ -87,8 +86,19 @@ class Segmented(ScoreMap):
     def _transform(self, l: Float) -> Float:
         return self.default.transform(l)
 
-    def _fields(self) -> dict[str, Any]:
-        return {"default": self.default.to_dict(), "maps": {name: part.to_dict() for name, part in self.maps.items()}}
+    def _predict(self, values: Float, scale: str) -> Array:
+        raise UncurseError("this map has a map for each segment; pass segments=, or call its .default for all rows")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as plain data.
+
+        Returns
+        -------
+        dict
+            The kind, and all maps as plain data.
+        """
+        maps = {name: part.to_dict() for name, part in self.maps.items()}
+        return {"kind": self.kind, "default": self.default.to_dict(), "maps": maps}
 
 
 def predict_segments(score_map: Segmented, scores: Float, numbers: NDArray[np.integer[Any]]) -> Array:

@@ -12,9 +12,8 @@ import numpy as np
 from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import get_link
-from .base import ScoreMap
 from .combined import Segmented
-from .shapes import Affine, Curve, Steps
+from .shapes import Affine, Curve, ScoreMap, Steps
 
 _TOLERANCE = 1e-4  # relative error of a prediction
 _FLAT = 1e-3  # slope below which the outside of a curve counts as constant

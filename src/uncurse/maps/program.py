@@ -10,9 +10,8 @@ import numpy as np
 
 from ..errors import UncurseError
 from ..links import get_link, logit
-from .base import ScoreMap
 from .combined import Segmented
-from .shapes import Affine, Curve, Steps
+from .shapes import Affine, Curve, ScoreMap, Steps
 
 #: Bounds of predictions: the smallest normal float, and the largest below 1.
 TINY = float(np.finfo(np.float64).tiny)

@@ -16,9 +16,10 @@ from ..links import logistic
 from ..maps import Affine, Segmented
 from ..threads import one_blas_thread
 from ..validation import check_numbers, warn_user
-from .fitted import Solution, check_labels_from, on_scores
+from .fitted import ReplicaMethod, Solution, check_labels_from, on_scores
 from .label_free import (
     Average,
+    Cautious,
     LabelFree,
     Monotone,
     OneLambda,
@@ -27,11 +28,10 @@ from .label_free import (
     lines_of,
     shaped_maps,
 )
-from .noise import replica_kind
+from .noise import check_log_odds, check_replicas, replica_kind
 from .records import DataRecord, FitRecord
 from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
-from .replica_calibration import ReplicaCalibration, ReplicaMethod, calibrate_replicas
-from .replica_check import check_log_odds, check_replicas
+from .replica_calibration import ReplicaCalibration, calibrate_replicas
 from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
 from .truth import TruthModel
@@ -44,6 +44,7 @@ _TOPS = (0.1, 0.02)  # shares whose levels the labels may contradict
 _WRONG_ERROR = 0.1  # error on the top of a label-free map that is wrong
 _RULED_OUT = 0.05  # probability below which the labels rule a map out
 _LEAST_WEIGHT = 0.01  # a smaller weight in an average is not worth a larger map
+_LEAST_SHARE = 0.1  # a smaller share of a correction is not worth a map
 _MAX_OUTLIERS = 0.02  # largest share of outliers in the predictions on the top 1%
 _Z_CORRECTION = 2.0  # standard errors that a correction must exceed
 
@@ -53,9 +54,9 @@ class Auto(ReplicaMethod):
 
     Use it if you have scores of a model and its replicas. With an estimator and its training data, use
     `UncursedClassifierCV`. Without labels the method is VAD with curvature, its monotone shape if replicas show that
-    one λ is not enough, or their average. With labels it is the average of that map and `ReplicaCalibrator`, weighted
-    by the probability that the label-free map is right, given the labels. If the noise of the replicas is negligible,
-    scores are not changed.
+    one λ is not enough, or their average. Bootstraps of trees then move scores less, because trees under-fit too. With
+    labels it is the average of that map and `ReplicaCalibrator`, weighted by the probability that the label-free map is
+    right, given the labels. If the noise of the replicas is negligible, scores are not changed.
 
     Parameters
     ----------
@@ -259,6 +260,14 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     if max(_correction(known, top) for top in compared_tops(model.table)) < _Z_CORRECTION:
         reason = "the correction is smaller than its standard error"
         return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
+    tops = compared_tops(model.table)
+    cautious = Cautious.of(chosen, 0.0 if labels else kind.under_fit(model.table), tops)
+    if cautious.share < _LEAST_SHARE:
+        reason = (
+            "the correction is not larger than what models of this kind usually under-predict, which replicas do not "
+            "show; pass labeled rows, for instance training rows scored out of fold"
+        )
+        return replace(nothing, record=replace(nothing.record, reason=reason), estimate=cautious)
     one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
     if isinstance(chosen, OneLambda):
         score_map, record = curved, replace(record, reason=f"{one} fits the replicas")
@@ -284,7 +293,12 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
             maps = shaped_maps(maps, score_map, parts, model.table, spec.logit_offset)
         score_map = Segmented(score_map, maps)
         record = replace(record, segments=segment_records(pool, segments))
-    return Solution(score_map, record, chosen)
+    if cautious.share == 1:
+        return Solution(score_map, record, chosen)
+    score_map = average_maps(score_map, nothing.map, cautious.share, model.table, spec.logit_offset)
+    reason = f"{record.reason}; {100 * cautious.share:.0f}% of the correction is used, because models of this kind "
+    reason += "usually under-predict their top, which replicas do not show: labeled rows would settle it"
+    return Solution(score_map, replace(record, reason=reason), cautious)
 
 
 def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:

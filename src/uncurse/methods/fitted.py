@@ -14,14 +14,16 @@ from numpy.typing import ArrayLike
 from .. import documents
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import LogSpec
-from ..evidence.spec import logit_offset
+from ..evidence import Evidence, LogSpec
+from ..evidence.from_arrays import labeled_evidence, pool_evidence
+from ..evidence.spec import check_negative_sampling_rate, logit_offset
 from ..maps import Affine, ScoreMap, Segmented, compose
 from ..maps.combined import MAP_KINDS, from_dict
 from ..maps.compose import thin
 from ..text import html_table
 from ..validation import check_choice
 from .affine import POOL_SHARES, WINNER_SHARES, nearest_affine
+from .noise import replica_kind
 from .records import TOP_SHARES, FitRecord
 from .remaining_error import ErrorTable, Estimate, error_table
 
@@ -104,7 +106,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Fitted(Results):
+class Fitted(Results, documents.Saved):
     """A fitted map: the map, a record of how it was fitted, and the error that remains by selected share.
 
     Parameters
@@ -163,16 +165,6 @@ class Fitted(Results):
         if self.errors is not None:
             content["errors"] = documents.plain(self.errors)
         return content
-
-    def to_json(self) -> str:
-        """Return the JSON document that `save` writes.
-
-        Returns
-        -------
-        str
-        """
-        content = self.to_dict()
-        return documents.dumps(content.pop("kind"), content)
 
     def _repr_html_(self) -> str:
         rows = [("map", type(self.map).__name__)]
@@ -326,6 +318,41 @@ class Method(FittedParts):
 
     def _repr_html_(self) -> str:
         return self.fitted_._repr_html_() if hasattr(self, "fitted_") else f"<code>{html.escape(repr(self))}</code>"
+
+
+class ReplicaMethod(Method):
+    """The common part of `ReplicaCalibrator` and `Auto`, which need replicas of logits or probabilities."""
+
+    def __init__(self, *, scale: str, replicas: str, negative_sampling_rate: float | None = None) -> None:
+        self.scale = check_choice("scale", scale, ("logit", "probability"))
+        self.replicas = replica_kind(replicas).name
+        self.negative_sampling_rate = check_negative_sampling_rate(negative_sampling_rate, scale)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(scale={self.scale!r}, replicas={self.replicas!r})"
+
+    def _evidence(
+        self,
+        pool: Any,
+        labeled: Any,
+        segments: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        teacher: tuple[ArrayLike, ArrayLike] | None,
+    ) -> tuple[Evidence, Evidence | None]:
+        """Return the evidence of pool and labeled rows."""
+        of_pool, of_labeled = (None, None) if teacher is None else teacher
+        if teacher is not None and not isinstance(labeled, tuple):
+            raise UncurseError("teacher needs labeled=(scores, labels); evidence holds the teacher's scores already")
+        evidence = pool_evidence(
+            pool,
+            labeled,
+            scale=self.scale,
+            negative_sampling_rate=self.negative_sampling_rate,
+            segments=segments,
+            sample_weight=sample_weight,
+            teacher=of_pool,
+        )
+        return evidence, None if labeled is None else labeled_evidence(labeled, evidence, of_labeled)
 
 
 def check_labels_from(labeled: object, labels_from: Any) -> str | None:

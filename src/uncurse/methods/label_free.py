@@ -13,11 +13,12 @@ normal noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtr
 
 from .._types import Array
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
@@ -38,6 +39,7 @@ _MAX_NOISE = 1.0  # largest variance of the others' mean: the poles cause a bias
 # arena it is 3% to 15%, on real logs up to 25%.
 _WRONG = 0.1
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
+_UNDER_FIT_ERROR = 0.05  # standard deviation of how much a model under-fits, for the share of a correction that is used
 _TIE = 1e-6  # slope that breaks ties without changing predictions
 # End slopes follow the curve over the outer 5% of the rows at the bottom and 3% at the top.
 _ENDS = (0.05, 0.97)
@@ -322,6 +324,45 @@ class Average:
         if one is None or other is None:  # replicas that do not show it: the labels alone do
             return other
         return self.weight * one[0] + (1 - self.weight) * other[0], min(one[1], other[1])
+
+
+@dataclass(frozen=True)
+class Cautious:
+    """A share of a correction: models under-fit by an amount that replicas do not show. `error` is that of the rest."""
+
+    estimate: Estimate
+    share: float
+    error: float
+
+    @classmethod
+    def of(cls, estimate: Estimate, under_fit: float, tops: Iterable[TopShare]) -> Cautious:
+        """Return the expected share on top shares of a model that under-predicts by a normal about `under_fit`."""
+        changes = [top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served)) for top in tops]
+        change = float(np.mean(changes))
+        if not under_fit > 0 or not change > 0:
+            return cls(estimate, 1.0, 0.0)
+        z = (change - under_fit) / _UNDER_FIT_ERROR
+        rest = _UNDER_FIT_ERROR * (z * float(ndtr(z)) + float(np.exp(-z * z / 2)) / np.sqrt(2 * np.pi))
+        return cls(estimate, min(rest / change, 1.0), 0.02 + min(under_fit, change) / 2)
+
+    @property
+    def table(self) -> ReplicaTable:
+        """Replicas of the pool."""
+        return self.estimate.table
+
+    def log_odds(self, served: Array) -> Array:
+        """Return the estimated log odds at served logits."""
+        whole = logistic(self.estimate.log_odds(served))
+        return np.asarray(logit(self.share * whole + (1 - self.share) * logistic(served)), np.float64)
+
+    def log_error(self, top: TopShare) -> float:
+        """Return the standard error of the log of the mean estimate on the top share."""
+        return float(np.hypot(self.share * self.estimate.log_error(top), self.error))
+
+    def level_error(self, top: TopShare) -> tuple[float, int] | None:
+        """Return the part of the error that all scores share, and its degrees of freedom."""
+        found = self.estimate.level_error(top)
+        return None if found is None else (self.share * found[0], found[1])
 
 
 def label_free_estimate(model: TruthModel, shrinkage: Shrinkage, lines: Array) -> OneLambda | Monotone | Average:

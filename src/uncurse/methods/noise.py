@@ -1,10 +1,13 @@
 """Kinds of replica: how the score columns of a pool are related, and the noise variance V that follows.
 
+The end of the file checks that scores are log odds, and that columns are replicas of the kind that was named.
+
 To add a kind, write a subclass of `ReplicaKind`, list it in `KINDS`, and add its name to `--replicas` in `cli/fit.py`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +17,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Evidence, Moments
 from ..evidence.histogram import ReplicaTable
-from ..validation import check_choice
+from ..validation import check_choice, warn_user
 
 _SLOPES = (0.5, 2.0)  # a snapshot whose scores vary less than half as much is another model
 _IDENTICAL = 1e-12  # sums of squares of identical columns differ by rounding
@@ -43,6 +46,12 @@ class ReplicaSummary(NamedTuple):
     freedom: int  # of the variance
     level: float  # mean of `mean` minus that of the served score
     served_models: int = 1  # in the served score: its noise is σ²/served_models
+
+
+# Trees and other flexible models under-predict the winners by a fifth of the rate, however much they over-fit. Their
+# bootstraps fall behind the served score: the slope of the gap on it is −0.05 to −0.4. Chosen on four logs and two
+# simulated worlds, eight models.
+_UNDER_FIT, _BY_SLOPE = 0.2, 6.0
 
 
 class ReplicaKind:
@@ -89,7 +98,15 @@ class ReplicaKind:
 
     def noise_variance(self, covariance: Array) -> Array:
         """Return V from covariances (ddof 0) of `columns`, of shape (..., S, S)."""
-        return np.asarray(np.maximum(self.noise(_spread(covariance)), 0.0))
+        size = covariance.shape[-1]
+        served, both = covariance[..., 0, 0], covariance[..., 0, 1:].mean(axis=-1)
+        others, within = covariance[..., 1:, 1:].mean(axis=(-2, -1)), np.zeros_like(served)
+        if size > 2:
+            within = (np.trace(covariance[..., 1:, 1:], axis1=-2, axis2=-1) - (size - 1) * others) / (size - 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where(served > 0, both / served - 1, 0.0)
+        spread = Spread(served, others + served - 2 * both, within, slope, size)
+        return np.asarray(np.maximum(self.noise(spread), 0.0))
 
     def differences(self, columns: int) -> int:
         """Return the number of independent differences between replicas behind V."""
@@ -105,6 +122,10 @@ class ReplicaKind:
         It is estimated from `levels`, the differences between the mean logits of replicas.
         """
         raise NotImplementedError
+
+    def under_fit(self, table: ReplicaTable) -> float:
+        """Return by how much such a model usually under-predicts its top, which replicas do not show."""
+        return 0.0
 
     def check_columns(self, count: int) -> None:
         """Raise UncurseError if there are too few score columns."""
@@ -125,14 +146,15 @@ class Seeds(ReplicaKind):
 
     def noise(self, spread: Spread) -> Any:
         """Return the variance across the centered columns, which is (tr C − 1ᵀC1/S) / (S − 1) over a pool."""
-        return _pooled(spread.gap, spread.within, spread.columns)
+        size = spread.columns
+        return ((size - 2) * spread.within + (size - 1) / size * spread.gap) / (size - 1)
 
     def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
         """Return mean and variance of all columns."""
         size = table.n_replicas
         share = (size - 1) / size
         gap_level = table.gap_level if level is None else level / share
-        variance = _pooled(table.gap_squared(gap_level), table.spread, size)
+        variance = Seeds.noise(self, Spread(None, table.gap_squared(gap_level), table.spread, None, size))
         mean = table.served + share * table.gap
         return ReplicaSummary(mean, variance, table.weight, size, size - 1, share * gap_level)
 
@@ -175,6 +197,14 @@ class Bootstrap(ReplicaKind):
         if len(levels) == 2:
             return float(np.square(levels[1])), 1
         return float(np.var(levels[1:], ddof=1)), len(levels) - 2
+
+    def under_fit(self, table: ReplicaTable) -> float:
+        """Return 0 where bootstraps follow the served score, as linear models do, and more where they fall behind."""
+        served, slope = _served_and_slope(table)
+        w = table.weight / table.weight.sum()
+        rest = served * (table.gap - w @ table.gap - slope * served)
+        error = float(np.sqrt(w @ np.square(rest) / table.effective_rows) / max(float(w @ np.square(served)), 1e-300))
+        return min(_BY_SLOPE * max(-slope - 2 * error, 0.0), _UNDER_FIT)
 
 
 class Ensemble(ReplicaKind):
@@ -239,9 +269,8 @@ class Snapshots(Seeds):
 
     def slope(self, covariance: Array) -> float:
         """Return the slope of the snapshots."""
-        served, gap, _, slope, size = _spread(covariance)
-        both = (1 + slope) * served
-        return float(_deming_slope(served, both, gap + 2 * both - served, size))
+        served, others = covariance[0], covariance[1:, 1:]
+        return float(_deming_slope(served[0], served[1:].mean(), others.mean(), len(covariance)))
 
     def table(self, columns: ReplicaTable) -> ReplicaTable:
         """Return a table in which the snapshots have the level and the slope of the served score."""
@@ -271,7 +300,8 @@ class Snapshots(Seeds):
         others = spread.gap + (1 + 2 * spread.slope) * spread.served
         slope = _deming_slope(spread.served, both, others, size)
         gap = others / slope**2 + spread.served - 2 * both / slope
-        return _pooled(gap, spread.within / slope**2, size) * size / (1 + (size - 1) / np.square(slope))
+        noise = super().noise(Spread(None, gap, spread.within / slope**2, None, size))
+        return noise * size / (1 + (size - 1) / np.square(slope))
 
 
 def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:
@@ -307,27 +337,9 @@ def served_lead(pool: Moments, labeled: Moments, kind: ReplicaKind) -> float:
     return lead if (abs(lead) if size == 2 else lead) > enough else 0.0
 
 
-def _pooled(gap: Any, within: Any, columns: int) -> Any:
-    """Return the variance of all columns about their mean, from the gap of the others and their own variance."""
-    return ((columns - 2) * within + (columns - 1) / columns * gap) / (columns - 1)
-
-
 def identical_replicas(noise: float, variance: float) -> bool:
     """Return whether the noise variance is 0 to rounding."""
     return noise <= _IDENTICAL * variance
-
-
-def _spread(covariance: Array) -> Spread:
-    """Return mean squared deviations from covariances of shape (..., S, S)."""
-    size = covariance.shape[-1]
-    served, both = covariance[..., 0, 0], covariance[..., 0, 1:].mean(axis=-1)
-    others = covariance[..., 1:, 1:].mean(axis=(-2, -1))
-    within = np.zeros_like(served)
-    if size > 2:
-        within = (np.trace(covariance[..., 1:, 1:], axis1=-2, axis2=-1) - (size - 1) * others) / (size - 2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.where(served > 0, both / served - 1, 0.0)
-    return Spread(served, others + served - 2 * both, within, slope, size)
 
 
 def _served_and_slope(table: ReplicaTable) -> tuple[Array, float]:
@@ -356,3 +368,120 @@ KINDS: dict[str, ReplicaKind] = {kind.name: kind for kind in (Seeds(), Bootstrap
 def replica_kind(replicas: str) -> ReplicaKind:
     """Return the kind of this name; raise UncurseError if there is none."""
     return KINDS[check_choice("replicas", replicas, tuple(KINDS))]
+
+
+# ---------------------------------------------------------------------------- checks
+
+_MIN_ROWS = 1_000  # with fewer rows the columns are not judged
+_EXTREME = 30.0  # log odds of a probability of 1e-13
+_RARE = 2e-4  # share of rows; fewer are outliers, which the methods other than a single λ withstand
+_LEAST_VARIANCE = 0.1  # share of the variance; extreme scores with less of it hardly change λ
+_RELATED = 3.0  # standard errors that the correlation of a column with the others exceeds
+_LESS_RELATED = 0.5  # least mean correlation of a column with the others, relative to that among these
+_ALIKE = 1.5  # ratio of standard deviations; with a larger one, maps of replicas by seed are off by 5% and more
+_COMPARABLE = 5.0  # with a larger one, columns are not scores of one model
+# The squared difference between replicas, relative to that from the served score, is 1 for replicas by seed and 1.2 to
+# 2 for bootstraps. With few parameters it varies with the draw; then the differences follow the scores as well.
+_OF_BOOTSTRAPS, _OF_SEEDS, _DRAW = 1.15, (0.7, 1.13), 0.3
+
+
+def describe_extremes(table: ReplicaTable) -> str:
+    """Describe served scores that are too large for log odds; empty if there are none but rare outliers."""
+    share = _extreme_shares(table)[0]
+    return f"{share:.2%} of the served scores lie beyond ±{_EXTREME:g}" if share > _RARE else ""
+
+
+def check_log_odds(table: ReplicaTable, *, squares: bool = True) -> None:
+    """Raise UncurseError if served scores are too large for log odds; warn of rare outliers.
+
+    If the method follows from `squares` of scores, as λ does, rare outliers can change it, which is an error.
+    """
+    served, weight = table.served, table.weight
+    extreme = np.abs(served) > _EXTREME
+    if not extreme.any():
+        return
+    text = describe_extremes(table) or f"a served score is {served[np.argmax(np.abs(served))]:.4g}"
+    deviations = weight * np.square(served - np.average(served, weights=weight))
+    decisive = squares and deviations[extreme].sum() > _LEAST_VARIANCE * deviations.sum()
+    text += f", too far out for log odds: pass labeled rows to Auto, or clip them to ±{_EXTREME:g} here and in serving"
+    if decisive or describe_extremes(table):
+        raise UncurseError(text)
+    warn_user(text)
+
+
+def check_replicas(kind: ReplicaKind, pool: Evidence, table: ReplicaTable | None) -> None:
+    """Raise UncurseError if a column is no replica of the others; warn if they look like replicas of another kind.
+
+    Two columns do not show their kind, and neither do snapshots and the members of an ensemble. Rare outliers, which
+    `table` shows, hide how the columns are related.
+    """
+    names, covariance = pool.spec.scores, pool.moments.covariance
+    variance = np.diagonal(covariance)
+    if pool.moments.effective_rows < _MIN_ROWS or len(names) < 2 or not variance[0] > 0:
+        return
+    if table is not None and any(0 < share <= _RARE for share in _extreme_shares(table)):
+        return
+    same = _gaps(covariance) <= _IDENTICAL * variance[0]
+    if same.all():
+        return
+    repeated = np.argwhere(np.tril(same, -1))
+    if len(repeated):
+        second, first = (names[i] for i in repeated[0])
+        raise UncurseError(f"{second} repeats the scores of {first}; pass the scores of another model, or leave it out")
+    ratios = np.sqrt(variance / variance[0])
+    worst = int(np.argmax(np.maximum(ratios, 1 / np.maximum(ratios, 1e-300))))
+    varies = f"the scores of {names[worst]} vary {ratios[worst]:.2g} times as much as those of {names[0]}"
+    if not 1 / _COMPARABLE <= ratios[worst] <= _COMPARABLE:
+        raise UncurseError(f"{varies}, so they are no replicas; pass scores on one scale, without outliers")
+    # A column that is hardly related to the others, as after a shuffle.
+    correlation, others = covariance / np.sqrt(np.outer(variance, variance)), len(names) - 1
+    related, least = (correlation.sum(axis=0) - 1) / others, _RELATED / math.sqrt(pool.moments.effective_rows)
+    odd = int(np.argmin(related)) if others > 1 else 1
+    if others > 1:
+        among = np.delete(np.delete(correlation, odd, 0), odd, 1)
+        least = max(least, _LESS_RELATED * (among.sum() - others) / (others * (others - 1)))
+    if related[odd] < least:
+        raise UncurseError(
+            f"the scores of {names[odd]} are hardly related to the others (correlation {related[odd]:.2f}); pass "
+            "scores of the same rows, in the same order, of models that were trained to the end"
+        )
+    if kind.name == "seeds" and not 1 / _ALIKE <= ratios[worst] <= _ALIKE:
+        warn_user(
+            f"{varies}, so models differ by more than the seed, and predictions can be off by 5% to 20%: train them "
+            "alike, and long enough"
+        )
+    if len(names) > 2:
+        _check_kind(kind, covariance)
+
+
+def _check_kind(kind: ReplicaKind, covariance: Array) -> None:
+    """Warn if replicas by seed look like bootstraps, or bootstraps like replicas by seed."""
+    # Leave out what follows the mean score: a difference in slope is one number, and says little of the rows.
+    mean = covariance.mean(axis=0)
+    gaps, among = _gaps(covariance - np.outer(mean, mean) / mean.mean()), np.triu_indices(len(mean) - 1, 1)
+    between, in_all = (each[1:, 1:][among].mean() for each in (gaps, _gaps(covariance)))
+    ratio, draw = float(between / gaps[0, 1:].mean()), _DRAW * max(1 - float(between / in_all), 0.0) ** 0.5
+    text = f"the other columns differ from each other {ratio:.2f} times as much as from the served one (mean square)"
+    if kind.name == "seeds" and ratio > _OF_BOOTSTRAPS * math.exp(draw):
+        warn_user(
+            f"{text}, as bootstraps do (1.2 to 2) and replicas by seed do not (1): if they were trained on bootstrap "
+            "samples, pass replicas='bootstrap'"
+        )
+    if kind.name == "bootstrap" and _OF_SEEDS[0] < ratio < _OF_SEEDS[1]:
+        warn_user(
+            f"{text}, as replicas by seed do (1) and bootstraps do not (1.2 to 2): if only their seeds differ, pass "
+            "replicas='seeds', or train them on bootstrap samples"
+        )
+
+
+def _gaps(covariance: Array) -> Array:
+    """Return the variance of the difference of each pair of columns."""
+    variance = np.diagonal(covariance)
+    return np.asarray(variance[:, None] + variance - 2 * covariance)
+
+
+def _extreme_shares(table: ReplicaTable) -> tuple[float, float]:
+    """Return the shares of rows whose served score, and whose mean of the other columns, is too large for log odds."""
+    w = table.weight / table.weight.sum()
+    served, others = (float(w @ (np.abs(x) > _EXTREME)) for x in (table.served, table.served + table.gap))
+    return served, others

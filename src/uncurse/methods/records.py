@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import documents
-from .._types import Array
 from ..evidence import Evidence
 from ..evidence.histogram import Histogram
 from ..version import __version__
@@ -52,7 +51,17 @@ class ScoreSummary:
         mean = float(weight @ score) / total
         sd = math.sqrt(float(weight @ np.square(score - mean)) / total)
         reached = np.append(0.0, np.cumsum(weight)) / total
-        edges, weights = _bins(low, high, reached * total, round(served.effective_rows))
+        # Equal bins between the tails; a cell is spread over its width.
+        ends, place = np.ravel([low, high], order="F"), np.ravel([reached[:-1], reached[1:]], order="F")
+        left, right = np.interp([_TAIL, 1 - _TAIL], place, ends).tolist()
+        edges, weights = np.array([left - 0.5, left + 0.5]), np.array([total])
+        if right - left > 1e-9 * max(abs(left), abs(right)):
+            count = int(np.clip(2 * round(served.effective_rows) ** (1 / 3), 12, _MAX_BINS))
+            edges = np.linspace(left, right, count + 1)
+            # An edge may itself be a score, where the cumulative weight jumps: look just below, at the last just above.
+            below = edges - 1e-12 * (right - left)
+            below[-1] = right + 1e-12 * (right - left)
+            weights = np.diff(np.interp(below, ends, place)) * total
         distance = 1.0
         if sd > 1e-12 * abs(mean):
             away = [reached[:-1] - ndtr((low - mean) / sd), reached[1:] - ndtr((high - mean) / sd)]
@@ -60,19 +69,6 @@ class ScoreSummary:
         top = score[np.searchsorted(reached[1:], np.clip(1 - TOP_SHARES, 0.0, 1 - 1e-12), side="right")]
         columns = (tuple(column.tolist()) for column in (edges, weights, top))
         return cls(served.rows, total, mean, sd, next(columns), next(columns), next(columns), distance)
-
-
-def _bins(low: Array, high: Array, before: Array, rows: int) -> tuple[Array, Array]:
-    """Return edges of equal bins between the tails, and their weights; a cell is spread over its width."""
-    ends, reached = np.ravel([low, high], order="F"), np.ravel([before[:-1], before[1:]], order="F")
-    left, right = np.interp(np.array([_TAIL, 1 - _TAIL]) * before[-1], reached, ends).tolist()
-    if not right - left > 1e-9 * max(abs(left), abs(right)):
-        return np.array([left - 0.5, left + 0.5]), before[-1:]
-    edges = np.linspace(left, right, int(np.clip(2 * rows ** (1 / 3), 12, _MAX_BINS)) + 1)
-    # An edge may itself be a score, where the cumulative weight jumps: look just below, at the last edge just above.
-    below = edges - 1e-12 * (right - left)
-    below[-1] = right + 1e-12 * (right - left)
-    return edges, np.diff(np.interp(below, ends, reached))
 
 
 @dataclass(frozen=True)
@@ -173,6 +169,13 @@ class FitRecord(documents.PlainData):
     refreshes: tuple[RefreshRecord, ...] = ()  # since the fit, the latest last
     command: str = ""  # that wrote the map
     version: str = __version__  # of this package
+
+    @classmethod
+    def of(cls, method: str, pool: Evidence, labeled: Evidence | None, **more: Any) -> FitRecord:
+        """Return the record of a fit to evidence, with the options that the evidence holds."""
+        spec, rows = pool.spec, None if labeled is None else DataRecord.of(labeled)
+        options = {name: getattr(spec, name) for name in ("scale", "link", "negative_sampling_rate", "segment")}
+        return cls(method, DataRecord.of(pool), rows, **options, **more)
 
     @property
     def label_sources(self) -> tuple[str, ...]:

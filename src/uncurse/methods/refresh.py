@@ -10,7 +10,7 @@ import numpy as np
 
 from .._types import Array, Float
 from ..calibration.logistic import marginal_likelihood
-from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, monotone_curve
+from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, merge_cells, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.evidence import served_of
@@ -373,7 +373,10 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
     information = weight * p * (1 - p)
     center = float(information @ z / information.sum())
     spread = float(np.sqrt(weight @ np.square(z - weight @ z / weight.sum()) / weight.sum()))
-    z, weight, label = _merged(z, weight, label, spread / _CELLS_PER_SPREAD)
+    order = np.argsort(z, kind="stable")
+    z, weight, label = z[order], weight[order], label[order]
+    keys = np.floor((z - z[0]) / (spread / _CELLS_PER_SPREAD)) if spread > 0 else np.zeros(len(z))
+    z, weight, label = merge_cells(z, weight, label, keys)
     knots = distinct_knots(_LEVELS, (z - center) / spread, weight) if spread > 0 else z[:0]
     basis = Basis(knots) if len(knots) >= MIN_KNOTS else None  # too few different predictions show no curve
     features = _features(z, center, spread, basis)
@@ -418,15 +421,3 @@ def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Dri
 def _features(z: Array, center: float, spread: float, basis: Basis | None) -> Array:
     line = np.stack([np.ones_like(z), z - center])
     return line if basis is None else np.vstack([line, basis((z - center) / spread)[2:]])
-
-
-def _merged(z: Array, weight: Array, label: Array, width: float) -> tuple[Array, Array, Array]:
-    """Sort cells by z, and merge those in the same interval of this width."""
-    keys = np.floor((z - z.min()) / width) if width > 0 else np.zeros(len(z))
-    place = np.unique(keys, return_inverse=True)[1]
-    total = np.bincount(place, weight)
-    return (
-        np.bincount(place, weight * z) / total,
-        np.asarray(total, np.float64),
-        np.bincount(place, label).astype(float),
-    )

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,62 +25,24 @@ from ..calibration.logistic import fit_logistic
 from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
-from ..evidence.from_arrays import labeled_evidence, pool_evidence
 from ..evidence.histogram import ReplicaTable, clip_outliers, outlier_fences
-from ..evidence.spec import check_negative_sampling_rate
 from ..links import logistic
 from ..maps import Affine, Curve, Segmented, Steps
 from ..threads import one_blas_thread
-from ..validation import check_choice, warn_user
-from .fitted import Method, Solution, check_labels_from, on_scores
+from ..validation import warn_user
+from .fitted import ReplicaMethod, Solution, check_labels_from, on_scores
 from .label_free import regress_on_served
-from .noise import ReplicaKind, replica_kind, served_lead
-from .records import DataRecord, FitRecord
+from .noise import ReplicaKind, check_replicas, describe_extremes, replica_kind, served_lead
+from .records import FitRecord
 from .remaining_error import TopShare, log_bayes_factor
-from .replica_check import check_replicas, describe_extremes
 from .shrinkage import shrink_towards
-from .teacher import Teacher, compare_by_teacher
 from .truth import TruthModel
 
 _MIN_SEGMENT_ROWS = 2_000  # a segment of this size gets its own distribution of true scores
+_Segments = dict[str, tuple[TruthModel, TruthModel]]  # the rows of each, and those whose distribution applies to it
 MOVE_ERROR = 0.35  # of the move from labeled rows to pool, relative to it
 # Denoised scores that vary by less than a tenth of the served scores are mostly the error of their own estimation.
 _LEAST_SPREAD = 0.1
-
-
-class ReplicaMethod(Method):
-    """The common part of `ReplicaCalibrator` and `Auto`, which need replicas of logits or probabilities."""
-
-    def __init__(self, *, scale: str, replicas: str, negative_sampling_rate: float | None = None) -> None:
-        self.scale = check_choice("scale", scale, ("logit", "probability"))
-        self.replicas = replica_kind(replicas).name
-        self.negative_sampling_rate = check_negative_sampling_rate(negative_sampling_rate, scale)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(scale={self.scale!r}, replicas={self.replicas!r})"
-
-    def _evidence(
-        self,
-        pool: Any,
-        labeled: Any,
-        segments: ArrayLike | None,
-        sample_weight: ArrayLike | None,
-        teacher: tuple[ArrayLike, ArrayLike] | None,
-    ) -> tuple[Evidence, Evidence | None]:
-        """Return the evidence of pool and labeled rows."""
-        of_pool, of_labeled = (None, None) if teacher is None else teacher
-        if teacher is not None and not isinstance(labeled, tuple):
-            raise UncurseError("teacher needs labeled=(scores, labels); evidence holds the teacher's scores already")
-        evidence = pool_evidence(
-            pool,
-            labeled,
-            scale=self.scale,
-            negative_sampling_rate=self.negative_sampling_rate,
-            segments=segments,
-            sample_weight=sample_weight,
-            teacher=of_pool,
-        )
-        return evidence, None if labeled is None else labeled_evidence(labeled, evidence, of_labeled)
 
 
 class ReplicaCalibrator(ReplicaMethod):
@@ -232,15 +193,14 @@ class ReplicaCalibration:
 
         It includes label noise, the move from labeled rows to pool, and the true rate among the selected rows.
         """
-        variance, by_score, by_replicas = (
-            x[top.cells] for x in (self._posterior[1], self._by_score, self._by_replicas)
-        )
-        moved, of_labels, of_pool = 0.0, *(features[:, top.cells] for features in self._features)
+        cells = (x[..., top.cells] for x in self._cells)
+        variance, by_score, by_replicas, unmoved, of_labels, of_pool = cells
+        moved = 0.0
         if self.direct is None:
             by_label = top.squared_error(by_replicas, of_labels, self.labels.covariance)
         else:
             by_label = top.squared_error(by_score, of_labels, self.direct.covariance)
-            moved = float(np.log(top.mean(by_score) / top.mean(self._without_move[top.cells])))
+            moved = float(np.log(top.mean(by_score) / top.mean(unmoved)))
         by_pool = top.squared_error(by_score, of_pool, self.projection.covariance)
         sampling = top.sampling_error(by_replicas, by_score, variance)
         return float(np.sqrt(by_label + self.shift**2 * by_pool + sampling + np.square(MOVE_ERROR * moved)))
@@ -253,27 +213,16 @@ class ReplicaCalibration:
         return top.level_error(self.log_odds(top.served), variance), freedom
 
     @cached_property
-    def _by_score(self) -> Array:
-        return np.asarray(logistic(self.log_odds(self.table.served)), np.float64)
-
-    @cached_property
-    def _without_move(self) -> Array:
-        return np.asarray(logistic(self._of_labels(self.pool.table.served)), np.float64)
-
-    @cached_property
-    def _features(self) -> tuple[Array, Array]:
-        """Features of the curve of the labels and of the projection."""
-        x = self.pool.table.served
-        of_labels = self.labels.features(self._posterior[0]) if self.direct is None else self.direct.features(x)
-        return of_labels, self.projection.features(x)
-
-    @cached_property
-    def _posterior(self) -> tuple[Array, Array]:
-        return self.pool.posterior_logit(self.pool.latent)
-
-    @cached_property
-    def _by_replicas(self) -> Array:
-        return np.asarray(logistic(self.labels(self._posterior[0])), np.float64)
+    def _cells(self) -> tuple[Array, ...]:
+        """Posterior variance of each cell, rates by score, by replicas and without the move, and features of curves."""
+        x, (posterior, variance) = self.pool.table.served, self.pool.posterior_logit(self.pool.latent)
+        by_score, by_replicas = self.log_odds(self.table.served), self.labels(posterior)
+        if self.direct is None:
+            unmoved, of_labels = by_score, self.labels.features(posterior)
+        else:
+            unmoved, of_labels = self._of_labels(x), self.direct.features(x)
+        rates = (np.asarray(logistic(log_odds), np.float64) for log_odds in (by_score, by_replicas, unmoved))
+        return variance, *rates, of_labels, self.projection.features(x)
 
 
 def calibrate_replicas(
@@ -296,16 +245,7 @@ def calibrate_replicas(
     for each, name in ((table, "pool"), (rows, "labeled rows")):
         if np.ptp(each.served) <= 0:
             raise UncurseError(f"the served scores of the {name} are constant; pass rows whose scores differ")
-    record = FitRecord(
-        "labels",
-        DataRecord.of(pool),
-        DataRecord.of(labeled),
-        scale=pool.spec.scale,
-        replicas=replicas,
-        labels_from=labels_from,
-        negative_sampling_rate=pool.spec.negative_sampling_rate,
-        segment=pool.spec.segment,
-    )
+    record = FitRecord.of("labels", pool, labeled, replicas=replicas, labels_from=labels_from)
     extremes = describe_extremes(table)
     if extremes and kind.served_is_a_column and not _is_line(labeled):
         return _isotonic(pool, labeled, replace(record, reason=extremes)), None
@@ -335,11 +275,15 @@ def calibrate_replicas(
             )
         denoised, _ = of_labeled.posterior_logit(of_labeled.latent)
     labels = fit_labels(of_labeled.table, denoised)
-    projection = _implied(of_pool.table, labels(of_pool.posterior_logit(of_pool.latent)[0]))
+    of_truth = logistic(labels(of_pool.posterior_logit(of_pool.latent)[0]))
+    projection = regress_on_served(of_pool.table, np.asarray(of_truth, np.float64))
     before, direct, shift = None, None, 1.0
     if not (winners and kind.exchangeable):
-        before = _implied(of_labeled.table, labels(denoised))
-        direct = _direct_curve(of_labeled.table, before, kind)
+        before = regress_on_served(of_labeled.table, np.asarray(logistic(labels(denoised)), np.float64))
+        # Only exchangeable replicas show how the curve bends. Bootstraps show the noise of the served score, not
+        # another estimate of the truth: how much a row's noise says of its truth is uncertain.
+        slope, offset = (0.0, before) if kind.exchangeable else (before.coefficients[1] / before.spread, None)
+        direct = fit_labels(of_labeled.table, of_labeled.table.served, (slope, _SLOPE[1]), offset)
         shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
     teacher = None if winners else compare_by_teacher(pool.teacher, labeled.teacher, scaling)
     fit = ReplicaCalibration(
@@ -350,7 +294,9 @@ def calibrate_replicas(
     first = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
     score_map = on_scores(pool.spec, *first, fit.map())
     if pool.segments:
-        pools, rows_of = (_segment_models(evidence, fit, level) for evidence in (pool, labeled))
+        pools, rows_of = (
+            _segment_models(part, whole, fit, level) for part, whole in ((pool, of_pool), (labeled, of_labeled))
+        )
         fit = replace(fit, segment_levels=_segment_levels(rows_of, pools, fit))
         moves = _segment_moves(pools, fit)
         maps = {name: on_scores(pool.spec, *first, fit.map(move)) for name, move in moves.items()}
@@ -406,15 +352,23 @@ def _warn_of_odds(level: float, spec: LogSpec) -> None:
 
 
 def _not_denoised(pool: TruthModel, labeled: TruthModel) -> str:
-    """Return why the replicas do not tell noise from the truth; empty if they do."""
-    flat_pool = _is_flat(pool)
-    if not flat_pool and not _is_flat(labeled):
-        return ""
-    return (
-        f"on the {'pool' if flat_pool else 'labeled rows'} the replicas differ from each other about as much as the "
-        f"scores vary{'' if flat_pool else ', as is usual for winners'}, so they do not tell noise from the truth, and "
-        "the map relies on the labels by score alone"
-    )
+    """Return why the replicas do not tell noise from the truth; empty if they do.
+
+    If they do not, the denoised scores hardly vary, compared with the served ones. Outliers do not count.
+    """
+    for model, name in ((pool, "the pool"), (labeled, "the labeled rows")):
+        weight = model.table.weight
+        served = np.cov(clip_outliers(model.table.served, weight), aweights=weight, ddof=0)
+        if model.served_noise < served / 2 or served <= 0:  # most is no noise: no need to estimate a distribution
+            continue
+        denoised, _ = model.posterior_logit(model.latent)
+        if np.cov(clip_outliers(denoised, weight), aweights=weight, ddof=0) < _LEAST_SPREAD**2 * served:
+            return (
+                f"on {name} the replicas differ from each other about as much as the scores vary"
+                f"{'' if model is pool else ', as is usual for winners'}, so they do not tell noise from the truth, "
+                "and the map relies on the labels by score alone"
+            )
+    return ""
 
 
 def _denoised_as_pool(labeled: TruthModel, pool: TruthModel) -> Array:
@@ -423,55 +377,36 @@ def _denoised_as_pool(labeled: TruthModel, pool: TruthModel) -> Array:
     return labeled.posterior_logit(pool.latent, summary)[0]
 
 
-def _is_flat(model: TruthModel) -> bool:
-    """Return whether the denoised scores hardly vary, compared with the served ones. Outliers do not count."""
-    weight = model.table.weight
-
-    def spread(scores: Array) -> float:
-        return float(np.sqrt(np.cov(clip_outliers(scores, weight), aweights=weight, ddof=0)))
-
-    served = spread(model.table.served)
-    if model.served_noise < served**2 / 2 or served <= 0:  # most of it is no noise: no need to estimate a distribution
-        return False
-    return spread(model.posterior_logit(model.latent)[0]) < _LEAST_SPREAD * served
-
-
-def _segment_models(evidence: Evidence, fit: ReplicaCalibration, level: int) -> dict[str, TruthModel]:
-    """Return the replicas of each segment, on the grid of all rows."""
-    kind, denoise = fit.pool.kind, fit.pool.denoise
-    return {
-        name: TruthModel(kind.table_of(part, name, level).rescaled(*fit.scaling), kind.name, None, denoise)
-        for name, part in evidence.segments.items()
-        if part.replicas is not None
-    }
+def _segment_models(evidence: Evidence, whole: TruthModel, fit: ReplicaCalibration, level: int) -> _Segments:
+    """Return the replicas of each segment, on the grid of all rows, and the model that holds its true scores."""
+    models = {}
+    for name, part in evidence.segments.items():
+        if part.replicas is not None:
+            table = whole.kind.table_of(part, name, level).rescaled(*fit.scaling)
+            own = TruthModel(table, whole.kind.name, None, whole.denoise)
+            large = table.effective_rows >= _MIN_SEGMENT_ROWS and np.ptp(table.served) > 0
+            models[name] = own, own if large else whole
+    return models
 
 
-def _is_large(model: TruthModel) -> bool:
-    """Return whether a segment gets its own distribution of true scores."""
-    return bool(model.table.effective_rows >= _MIN_SEGMENT_ROWS and np.ptp(model.table.served) > 0)
-
-
-def _segment_levels(
-    labeled: dict[str, TruthModel], pool: dict[str, TruthModel], fit: ReplicaCalibration
-) -> dict[str, tuple[float, float]]:
+def _segment_levels(labeled: _Segments, pool: _Segments, fit: ReplicaCalibration) -> dict[str, tuple[float, float]]:
     """Compare the labels of each segment with those of all rows: differences of log odds, and their standard errors."""
     levels = {}
-    for name, model in labeled.items():
+    for name, (model, base) in labeled.items():
         if fit.winners:
-            own = pool.get(name)
-            denoised = _denoised_as_pool(model, own if own is not None and _is_large(own) else fit.pool)
+            denoised = _denoised_as_pool(model, pool[name][1] if name in pool else fit.pool)
         else:
-            denoised = model.posterior_logit(model.latent if _is_large(model) else fit.labeled.latent)[0]
+            denoised = model.posterior_logit(base.latent)[0]
         w, y = model.table.row_weights()
-        base = fit.labels(denoised)
-        found = fit_logistic(np.ones((1, len(w))), w, y, offset=base, prior_precision=np.ones(1))
+        log_odds = fit.labels(denoised)
+        found = fit_logistic(np.ones((1, len(w))), w, y, offset=log_odds, prior_precision=np.ones(1))
         # The error of no difference: that of the estimate itself would be smaller where labels are many by chance.
-        p = logistic(base)
+        p = logistic(log_odds)
         levels[name] = float(found.coefficients[0]), float(w @ (p * (1 - p))) ** -0.5
     return levels
 
 
-def _segment_moves(models: dict[str, TruthModel], fit: ReplicaCalibration) -> dict[str, tuple[float, float]]:
+def _segment_moves(models: _Segments, fit: ReplicaCalibration) -> dict[str, tuple[float, float]]:
     """Return level and tilt by which the curve of each segment differs from that of the pool, shrunk towards 0.
 
     A segment differs by the noise of its scores, and by the level of its labels.
@@ -480,17 +415,17 @@ def _segment_moves(models: dict[str, TruthModel], fit: ReplicaCalibration) -> di
     by_labels = dict(zip(fit.segment_levels, shrink_towards(0.0, known[:, 0], known[:, 1]).tolist(), strict=True))
     shifts = [by_labels.get(name, 0.0) for name in models]  # 0 for a segment without labels
     moves, errors = [], []
-    for model, shift in zip(models.values(), shifts, strict=True):
+    for (model, base), shift in zip(models.values(), shifts, strict=True):
         table = model.table
-        denoised, _ = model.posterior_logit(model.latent if _is_large(model) else fit.pool.latent)
+        denoised, _ = model.posterior_logit(base.latent)
         target = logistic(fit.labels(denoised) + shift)
         w = table.row_weights()[0]
         z = (table.served - fit.projection.center) / fit.projection.spread
         features = np.stack([np.ones_like(z), z])
-        base = fit.projection(table.served) + shift
+        log_odds = fit.projection(table.served) + shift
         # A weak prior keeps the fit of segments of one or two rows finite.
-        moved = fit_logistic(features, w, w * target, offset=base, prior_precision=np.full(2, 1e-9))
-        p = logistic(base + moved.coefficients @ features)
+        moved = fit_logistic(features, w, w * target, offset=log_odds, prior_precision=np.full(2, 1e-9))
+        p = logistic(log_odds + moved.coefficients @ features)
         # Probabilities vary less than labels.
         scatter = float(w @ np.square(target - p)) / max(float(w @ (p * (1 - p))), 1e-300)
         moves.append(moved.coefficients)
@@ -552,22 +487,6 @@ def fit_labels(
     return fit_smooth(score[order], w, y, slope=slope, offset=offset)
 
 
-def _implied(table: ReplicaTable, log_odds: Array) -> SmoothCurve:
-    """Return the log odds of the mean probability by served score."""
-    return regress_on_served(table, np.asarray(logistic(log_odds), np.float64))
-
-
-def _direct_curve(table: ReplicaTable, implied: SmoothCurve, kind: ReplicaKind) -> SmoothCurve:
-    """Fit the labels over the served score, for exchangeable replicas as a difference from the implied curve.
-
-    Only such replicas show how the curve bends. Bootstraps show the noise of the served score, not another estimate of
-    the truth, and how much a row's noise says of its truth is uncertain.
-    """
-    if kind.exchangeable:
-        return fit_labels(table, table.served, (0.0, _SLOPE[1]), implied)
-    return fit_labels(table, table.served, (implied.coefficients[1] / implied.spread, _SLOPE[1]))
-
-
 def shift_probability(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKind) -> float:
     """Return the probability that pool and labeled rows differ by more than chance.
 
@@ -596,3 +515,68 @@ def _moments(table: ReplicaTable, kind: ReplicaKind) -> tuple[Array, Array]:
         values = np.array([mean, 0.5 * np.log(spread), 0.5 * np.log(noise)])
         relative = [1.0, float(w @ np.square(square / spread - 1)) / 4, float(w @ np.square(variance / noise - 1)) / 4]
     return values, np.array(relative) / table.effective_rows
+
+
+# ---------------------------------------------------------------------------- the teacher
+#
+# Replicas show noise, not what the served model's class cannot express. Suppose that at the same served score the
+# candidates are worse than the labeled rows, in a way that the served model misses. The scores t of a teacher, a model
+# of another class, differ there: Δ(s) = logit E_pool[t | s] − logit E_labeled[t | s].
+
+# Prior standard deviation of the difference in the teacher's score at the same served score, if there is one.
+_TEACHER_SIZE = 0.3
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What a teacher shows of the difference between pool and labeled rows.
+
+    `pool` and `labeled` are the log odds of the mean teacher score by served score. `weight` is the part of the
+    difference between pool and labeled rows that lies in the teacher's score, given the served score, times the
+    probability that there is one.
+    """
+
+    pool: SmoothCurve
+    labeled: SmoothCurve
+    weight: float
+    reason: str  # its part in the map, in words
+
+
+def compare_by_teacher(pool: Evidence | None, labeled: Evidence | None, scaling: tuple[float, float]) -> Teacher | None:
+    """Return what the teacher shows; its weight is 0 unless its log loss is lower than that of the served score.
+
+    `scaling` (slope and intercept) converts served logits to log odds.
+    """
+    if pool is None or labeled is None or pool.replicas is None or labeled.replicas is None:
+        return None
+    level = max(pool.replicas.level, labeled.replicas.level)
+    curves, losses = [], np.zeros(2)
+    for part in (pool, labeled):
+        assert part.replicas is not None
+        table = part.replicas.coarsened(level).table()
+        teacher = table.served + table.gap
+        w, y = table.row_weights()
+        if part is labeled:
+            served = scaling[0] * table.served + scaling[1]
+            losses = np.array([w @ np.logaddexp(0.0, x) - y @ x for x in (teacher, served)]) / w.sum()
+        curves.append(regress_on_served(table.rescaled(*scaling), np.asarray(logistic(teacher), np.float64)))
+    words = f"log loss {losses[0]:.4g}, served {losses[1]:.4g}"
+    if not losses[0] < losses[1]:
+        reason = f"the teacher does not predict better than the served model ({words}), so it is not used"
+        return Teacher(curves[0], curves[1], 0.0, reason)
+    # The part of the difference that lies in the teacher's score, given the served score, is its share of the linear
+    # discriminant of pool against labeled rows, in logits of both scores.
+    mine, theirs = pool.moments, labeled.moments
+    covariance: Array = (mine.covariance + theirs.covariance) / 2
+    difference = mine.mean - theirs.mean
+    served, teacher = np.linalg.solve(covariance, difference)
+    # A served part of the opposite sign only says that the teacher's scores differ from those that go with the served.
+    share = abs(teacher) / (abs(teacher) + max(served * np.sign(teacher), 0.0))
+    slope = covariance[0, 1] / covariance[0, 0]
+    residual = covariance[1, 1] - slope * covariance[0, 1]
+    left = difference[1] - slope * difference[0]
+    variance = residual * (1 / mine.effective_rows + 1 / theirs.effective_rows)
+    factor = log_bayes_factor(left, variance, residual * _TEACHER_SIZE**2)
+    weight = float(share * logistic(-np.asarray(factor)))
+    reason = f"the teacher ({words}) explains {100 * weight:.0f}% of the difference between pool and labels"
+    return Teacher(curves[0], curves[1], weight, reason)

@@ -20,7 +20,9 @@ no such step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,11 +37,11 @@ from ..links import logistic, logit
 from ..maps import Affine
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
 from .fitted import Solution, on_scores
-from .noise import ReplicaKind, replica_kind
-from .records import DataRecord, FitRecord
-from .remaining_error import TopShare
+from .label_free import Cautious
+from .noise import ReplicaKind, check_replicas, replica_kind
+from .records import FitRecord
+from .remaining_error import Estimate, TopShare
 from .replica_calibration import fit_labels, fit_scaling
-from .replica_check import check_replicas
 from .truth import TruthModel
 
 _KNOTS = np.array([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])  # quantiles of the selecting score at the knots
@@ -91,39 +93,22 @@ class Requests:
         return float(away @ away) / freedom
 
 
-@dataclass(frozen=True)
-class _Looks:
-    """Scores that selected winners, in standard deviations among them, and how far they exceed a second look.
+def _looks(
+    logits: Array, kind: ReplicaKind, best: Callable[[Array], Any], variance: Callable[[Array], float]
+) -> tuple[list[tuple[Array, Array]], float, float, float]:
+    """Return the second looks at selected rows that this kind of replica gives.
 
-    `noise` is the variance of the look. The gap of the served score is larger by `scale`, and the variance of the true
-    scores about it by `spread`. `shared` is the number of times that each winner is looked at.
+    They are the scores that selected and how far these exceed the look, once per look; the variance of the look; by how
+    much the gap of the served score is larger, and by how much the variance of the true scores about it.
     """
-
-    position: Array
-    gap: Array
-    noise: float
-    scale: float = 1.0
-    spread: float = 1.0
-    shared: int = 1
-
-
-def _looks(logits: Array, kind: ReplicaKind, requests: Requests | None = None) -> _Looks:
-    """Return the looks at the winners of requests, or at all rows, that this kind of replica gives."""
     size, served = logits.shape[1], _served(logits, kind)
-
-    def best(score: Array) -> NDArray[np.bool_]:
-        return np.ones(len(score), bool) if requests is None else requests.best(score)
-
-    def variance(score: Array) -> float:
-        return float(score.var()) if requests is None else requests.variance(score)
-
     if kind.exchangeable:
         won = best(served)
         center, slope = float(served.mean()), kind.slope(np.cov(logits.T))
         look = center + (logits[:, 1:] - center) / slope
         others = look[won]
         noise = float(others.var(axis=1, ddof=1).mean()) if size > 2 else float(np.var(look[:, 0] - logits[:, 0])) / 2
-        return _Looks(_standard(served[won]), served[won] - others.mean(axis=1), noise / (size - 1))
+        return [(served[won], served[won] - others.mean(axis=1))], noise / (size - 1), 1.0, 1.0
     pairs, total = [], variance(served)
     if kind.served_is_a_column:  # each bootstrap selects
         between = logits[:, 1:]
@@ -134,33 +119,25 @@ def _looks(logits: Array, kind: ReplicaKind, requests: Requests | None = None) -
             won, look = best(column), served
             if count > 1:  # if the bootstraps rise more steeply than the served score, so does it than the truth
                 look = (count * mean - column) / (count - 1) - outwards * (served - served.mean())
-            pairs.append((_standard(column[won]), column[won] - look[won]))
+            pairs.append((column[won], column[won] - look[won]))
         of_look = noise / (count - 1) if count > 1 else 0.0
-        wider = np.mean([variance(column) for column in between.T]) / total
+        wider = float(np.mean([variance(column) for column in between.T])) / total
         differences = variance(between[:, 0] - between[:, 1]) / 2 if count > 1 else variance(mean - served)
-        scale, spread = np.sqrt(wider), (1 - min(differences / total, 0.9)) * wider
-    else:
-        of_look = float(logits.var(axis=1, ddof=1).mean())
-        variances = []
-        for column in logits.T:
-            rest = (size * served - column) / (size - 1)
-            won = best(rest)
-            variances.append(variance(rest))
-            pairs.append((_standard(rest[won]), rest[won] - column[won]))
-        less, (own, other) = float(np.mean(variances)), (of_look / size, of_look / (size - 1))
-        scale = own / np.sqrt(total) / (other / np.sqrt(less))
-        spread = own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
-    position, gap = (np.concatenate(each) for each in zip(*pairs, strict=True))
-    return _Looks(position, gap, of_look, float(scale), float(spread), len(pairs))
+        return pairs, of_look, float(np.sqrt(wider)), (1 - min(differences / total, 0.9)) * wider
+    of_look = float(logits.var(axis=1, ddof=1).mean())
+    variances = []
+    for column in logits.T:
+        rest = (size * served - column) / (size - 1)
+        won = best(rest)
+        variances.append(variance(rest))
+        pairs.append((rest[won], rest[won] - column[won]))
+    less, (own, other) = float(np.mean(variances)), (of_look / size, of_look / (size - 1))
+    scale = own / np.sqrt(total) / (other / np.sqrt(less))
+    return pairs, of_look, float(scale), own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
 
 
 def _served(logits: Array, kind: ReplicaKind) -> Array:
     return logits[:, 0] if kind.served_is_a_column else np.asarray(logits.mean(axis=1))
-
-
-def _standard(score: Array) -> Array:
-    deviation = float(score.std())
-    return np.asarray((score - score.mean()) / (deviation or 1.0))
 
 
 @dataclass(frozen=True)
@@ -190,9 +167,21 @@ class _Luck:
         return np.asarray(logit(np.clip(rate, 1e-300, 1 - 1e-16)), np.float64)
 
 
-def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
-    """Fit the gap as a natural spline whose bends have a normal prior of the most likely width."""
-    z, gap = looks.position, looks.gap
+def _luck(logits: Array, kind: ReplicaKind, requests: Requests | None = None) -> _Luck:
+    """Fit the gap of the winners of requests, or of all rows, to a second look.
+
+    It is a natural spline of the score, in standard deviations, whose bends have a normal prior of the most likely
+    width.
+    """
+    if requests is None:
+        looks = _looks(logits, kind, lambda score: np.ones(len(score), bool), lambda score: float(score.var()))
+        served, k = _served(logits, kind), 1
+    else:
+        looks, served, k = _looks(logits, kind, requests.best, requests.variance), _served(logits, kind), requests.k
+        served = served[requests.best(served)]
+    pairs, of_look, scale, spread = looks
+    z = np.concatenate([(score - score.mean()) / (float(score.std()) or 1.0) for score, _ in pairs])
+    gap = np.concatenate([gap for _, gap in pairs])
     knots = np.unique(np.quantile(z, _KNOTS))
     if len(z) < _MIN_WINNERS or len(knots) < len(_KNOTS):
         raise UncurseError(f"too few different winners of requests: {len(z)}; pass {_MIN_WINNERS} requests or more")
@@ -200,7 +189,8 @@ def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
     features = basis(z)
     gram, moment = features @ features.T, features @ gap
     line = np.linalg.lstsq(features[:2].T, gap, rcond=None)[0]
-    noise = float(np.mean(np.square(gap - line @ features[:2]))) * looks.shared * k  # the k best of a request are alike
+    # Looks at the same winner, and the k best of a request, are alike.
+    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(pairs) * k
 
     def fit(width: float) -> tuple[float, Array, Array]:
         prior = np.append([0.0, 0.0], np.full(len(knots) - 2, width**-2))
@@ -214,8 +204,7 @@ def _luck(looks: _Looks, served: Array, k: int = 1) -> _Luck:
 
     _, coefficients, covariance = max((fit(width) for width in _BENDS), key=lambda each: each[0])
     residual = float(np.mean(np.square(gap - coefficients @ features)))
-    variance = looks.spread * max(residual - looks.noise, 0.0)
-    scale = looks.scale
+    variance = spread * max(residual - of_look, 0.0)
     return _Luck(
         float(served.mean()), float(served.std()), basis, scale * coefficients, scale**2 * covariance, variance
     )
@@ -294,14 +283,12 @@ def fit_requests(
     logits = logits - shift
     served = _served(logits, kind)
     won = requests.best(served)
-    record = FitRecord(
+    record = FitRecord.of(
         "winners",
-        DataRecord.of(from_arrays(scores[won], spec=spec)),
-        None if labeled is None else DataRecord.of(labeled),
-        scale=spec.scale,
+        from_arrays(scores[won], spec=spec),
+        labeled,
         replicas=kind.name,
         labels_from=labels_from,
-        negative_sampling_rate=spec.negative_sampling_rate,
         top_k=requests.k,
         no_interval="" if labeled else kind.no_interval,
     )
@@ -311,7 +298,7 @@ def fit_requests(
         record = replace(record, method="nothing", reason=reason, no_interval=reason)
         return Solution(on_scores(spec, Affine(1.0, 0.0)), record)
     check_replicas(kind, pool, None)
-    luck = _luck(_looks(logits, kind, requests), served[won], requests.k)
+    luck = _luck(logits, kind, requests)
     table = replace(kind.table(ReplicaTable.of_rows(logits[won])), levels=levels)
     estimate = WinnersEstimate(table, kind, luck)
     mean = float(np.mean(served[won] - luck.true_score(served[won])))
@@ -326,7 +313,7 @@ def fit_requests(
             if labeled_scores is None:
                 raise UncurseError("with request, labeled rows must be rows: pass scores and labels, not evidence")
             reason += "; labels give the rate at a score"
-            of_labeled, labels = _luck_of_rows(logits_of(labeled_scores) - shift, kind), fit_labels(rows, rows.served)
+            of_labeled, labels = _luck(logits_of(labeled_scores) - shift, kind), fit_labels(rows, rows.served)
             slope = np.polyfit(of_labeled.log_odds(served[won]), labels(served[won]), 1)[0]
             estimate = replace(
                 estimate,
@@ -335,13 +322,14 @@ def fit_requests(
                 slope=float(np.clip(slope, 0.0, 1.0)),
                 table=replace(table, levels=levels - rows.levels),
             )
+    final: Estimate = estimate
+    if rows is None:
+        all_rows = kind.table(ReplicaTable.of_rows(logits))
+        final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), [TopShare(table, 1.0)])
+        if cautious.share < 1:
+            reason += f"; {100 * cautious.share:.0f}% of it is taken off, because models of this kind usually "
+            reason += "under-predict their top, which replicas do not show: labeled rows would settle it"
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
     maps = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
-    return Solution(
-        on_scores(spec, *maps, monotone_curve(x, estimate.log_odds(x))), replace(record, reason=reason), estimate
-    )
-
-
-def _luck_of_rows(logits: Array, kind: ReplicaKind) -> _Luck:
-    return _luck(_looks(logits, kind), _served(logits, kind))
+    return Solution(on_scores(spec, *maps, monotone_curve(x, final.log_odds(x))), replace(record, reason=reason), final)

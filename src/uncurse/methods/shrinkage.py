@@ -43,8 +43,6 @@ class Shrinkage:
         """Return λ of some rows; `variance` is a known V, `table` shows how its error depends on the rows."""
         if not moments.weight > 0:
             raise UncurseError(f"there are no rows{where}; pass at least two")
-        if variance is None:
-            kind.check_columns(len(moments.mean))
         mean, covariance = kind.columns(moments)
         center, spread = float(mean[0]), float(covariance[0, 0])
         if np.sqrt(max(spread, 0.0)) <= 1e-9 * abs(center):
@@ -55,10 +53,12 @@ class Shrinkage:
         value, rows = 1 - noise / spread, moments.effective_rows
         if table is None:
             differences = 0 if variance is not None else kind.differences(len(mean))
-            error = normal_error(value, rows, differences, kind.exchangeable)
-        else:
-            error = _influence_error(value, rows, table, kind)
-        return cls(value, error, center, noise, spread)
+            return cls(value, normal_error(value, rows, differences, kind.exchangeable), center, noise, spread)
+        # By the influence function of λ, which holds for scores of any distribution.
+        w, summary = table.weight / table.weight.sum(), kind.summarize(table)
+        noise_of, square = summary.variance / summary.served_models, np.square(table.served - w @ table.served)
+        influence = (noise_of - w @ noise_of - (1 - value) * (square - w @ square)) / float(w @ square)
+        return cls(value, float(np.sqrt(w @ np.square(influence) / rows)), center, noise, spread)
 
     @property
     def identical(self) -> bool:
@@ -81,15 +81,6 @@ class Shrinkage:
         # φ and 1 − φ separately, so that neither tail loses digits.
         odds = (logistic(l) @ weights) / (logistic(-l) @ weights)
         return Curve(((m - intercept) / self.value).tolist(), np.log(odds).tolist(), self.value, self.value)
-
-
-def _influence_error(value: float, rows: float, table: ReplicaTable, kind: ReplicaKind) -> float:
-    """Return the standard error of λ over rows, by its influence function: it holds for scores of any distribution."""
-    w, summary = table.weight / table.weight.sum(), kind.summarize(table)
-    noise = summary.variance / summary.served_models
-    square = np.square(table.served - w @ table.served)
-    influence = (noise - w @ noise - (1 - value) * (square - w @ square)) / float(w @ square)
-    return float(np.sqrt(w @ np.square(influence) / rows))
 
 
 def normal_error(shrinkage: float, rows: float, differences: int, served_in_noise: bool) -> float:

@@ -7,8 +7,9 @@ V is the variance between replicas: the part of the score variance that a retrai
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,9 +26,9 @@ from ..threads import one_blas_thread
 from ..validation import check_choice, check_flag, check_number, check_numbers, warn_user
 from .fitted import Method, Solution, on_scores
 from .label_free import Monotone, label_free_estimate, lines_of
-from .noise import ReplicaKind, replica_kind, served_lead
-from .records import DataRecord, FitRecord
-from .replica_check import check_log_odds, check_replicas
+from .noise import ReplicaKind, check_log_odds, check_replicas, replica_kind, served_lead
+from .records import FitRecord
+from .remaining_error import Estimate
 from .shrinkage import Shrinkage, by_segment, segment_records
 from .truth import TruthModel
 
@@ -176,7 +177,6 @@ class VAD(Method):
                 raise UncurseError(f"variance={variance:g}; pass V, a number of 0 or more")
             if not isinstance(pool, Evidence) and np.ndim(pool) == 1:
                 pool = np.asarray(pool)[:, None]
-        tandem = self.calibrator is not None
         evidence = pool_evidence(
             pool,
             labeled,
@@ -185,197 +185,166 @@ class VAD(Method):
             negative_sampling_rate=self.negative_sampling_rate,
             segments=segments,
             sample_weight=sample_weight,
-            histograms=self.intervals or self.shape == "monotone" or tandem,
+            histograms=self.intervals or self.shape == "monotone" or self.calibrator is not None,
         )
         rows = None if labeled is None else labeled_evidence(labeled, evidence)
+        kind, table = replica_kind(self.replicas), None
         with one_blas_thread():
-            table = None
             if variance is None:
-                table = self._table(evidence, pool, sample_weight)
-                self._check_replicas(evidence, table)
-            fitted = _Fit(self, evidence, rows, table, variance).solution().fitted()
+                kind.check_columns(len(evidence.spec.scores))
+                if self.link != "logistic" or self.scale == "value" or not evidence.rows:
+                    pass
+                elif evidence.replicas is not None:
+                    table = kind.table_of(evidence, "pool")
+                elif not isinstance(pool, Evidence) and sample_weight is None:
+                    table = kind.table(sample_table(check_numbers(pool, "pool"), evidence.spec, _SAMPLE))
+                check_replicas(kind, evidence, table)
+            fitted = fit_vad(self, evidence, rows, table, variance).fitted()
         self.fitted_, record = fitted, fitted.record
         for name in ("lambda_", "standard_error", "center", "noise_variance", "score_variance"):
             setattr(self, name.rstrip("_") + "_", getattr(record, name))
         return self
 
-    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
-        check_replicas(replica_kind(self.replicas), evidence, table)
 
-    def _table(self, evidence: Evidence, pool: Any, sample_weight: ArrayLike | None) -> ReplicaTable | None:
-        """Return replicas of the pool, or of a sample of its rows, which shows the error of λ."""
-        kind = replica_kind(self.replicas)
-        kind.check_columns(len(evidence.spec.scores))
-        if self.link != "logistic" or self.scale == "value" or not evidence.rows:
-            return None
-        if evidence.replicas is not None:
-            return kind.table_of(evidence, "pool")
-        if isinstance(pool, Evidence) or sample_weight is not None:
-            return None
-        return kind.table(sample_table(check_numbers(pool, "pool"), evidence.spec, _SAMPLE))
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """One fit of VAD to evidence; `table` shows the error of λ, and `variance` is a known V."""
-
-    vad: VAD
-    pool: Evidence
-    labeled: Evidence | None
-    table: ReplicaTable | None
-    variance: float | None
-
-    @property
-    def kind(self) -> ReplicaKind:
-        return replica_kind(self.vad.replicas)
-
-    def solution(self) -> Solution:
-        """Return map, record and estimate."""
-        vad = self.vad
-        if vad.calibrator is None and self.labeled is not None:
-            raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
-        if self.table is not None:
-            check_log_odds(self.table, squares=vad.shape == "straight")
-        shrinkage = Shrinkage.of(self.pool.moments, self.kind, variance=self.variance, table=self.table)
-        if self.variance is None and shrinkage.identical:
-            warn_user("the replicas are identical, so they show no noise; was the seed changed?")
-        if vad.shape == "monotone":
-            return self._monotone(shrinkage)
-        shrinkage = replace(shrinkage, value=self._positive(shrinkage.value, shrinkage))
-        if vad.calibrator is None:
-            score_map = shrinkage.map(vad.link, curvature=vad.curvature)
-            segments = self._segments(shrinkage) if self.pool.segments else {}
-            maps = {name: one.map(vad.link, curvature=vad.curvature) for name, one in segments.items()}
-        else:
-            score_map, maps, shrinkage, segments = self._tandem(shrinkage)
-        score_map = on_scores(self.pool.spec, score_map)
-        if self.pool.segments:
-            score_map = Segmented(score_map, {name: on_scores(self.pool.spec, one) for name, one in maps.items()})
-        record = self._record(shrinkage)
-        record = replace(record, segments=segment_records(self.pool, segments))
-        reason = self._no_interval(shrinkage)
-        if reason or self.pool.replicas is None:
-            return Solution(score_map, replace(record, no_interval=reason))
-        record = replace(record, no_interval=self.kind.no_interval)
-        model = TruthModel(self.kind.table_of(self.pool, "pool"), vad.replicas)
-        try:
-            estimate = label_free_estimate(model, shrinkage, lines_of(self.pool.moments, self.kind))
-            return Solution(score_map, record, estimate)
-        except UncurseError as error:  # such as few rows, or a cap: the map needs no estimate
-            return Solution(score_map, replace(record, no_interval=str(error)))
-
-    def _record(self, shrinkage: Shrinkage) -> FitRecord:
-        vad = self.vad
-        return FitRecord(
-            "vad",
-            DataRecord.of(self.pool),
-            None if self.labeled is None else DataRecord.of(self.labeled),
-            scale=vad.scale,
-            link=vad.link,
-            replicas=vad.replicas,
-            negative_sampling_rate=vad.negative_sampling_rate,
-            calibrator=vad.calibrator,
-            curvature=vad.curvature,
-            shape=vad.shape,
-            segment=self.pool.spec.segment,
-            lambda_=shrinkage.value,
-            standard_error=shrinkage.error,
-            center=shrinkage.center,
-            noise_variance=shrinkage.noise,
-            score_variance=shrinkage.variance,
-        )
-
-    def _no_interval(self, shrinkage: Shrinkage) -> str:
-        """Return why there are no intervals; empty if there are."""
-        if self.vad.scale == "value" or self.variance is not None:
-            return "intervals need replica scores that are logits or probabilities"
-        if self.vad.calibrator is not None:
-            return "VAD with a calibrator has none; use Auto or ReplicaCalibrator"
-        if self.vad.link != "logistic":
-            return f"they need link='logistic', not {self.vad.link!r}"
-        if shrinkage.identical:
-            return "the replicas are identical, so they show no noise"
-        return "" if self.pool.replicas is not None else "fit VAD(intervals=True), or pass evidence of a log"
-
-    def _monotone(self, shrinkage: Shrinkage) -> Solution:
-        if self.pool.segments or self.variance is not None:
+def fit_vad(
+    vad: VAD,
+    pool: Evidence,
+    labeled: Evidence | None = None,
+    table: ReplicaTable | None = None,
+    variance: float | None = None,
+) -> Solution:
+    """Fit to evidence; `table` shows the error of λ, and `variance` is a known V."""
+    kind, spec, rows = replica_kind(vad.replicas), pool.spec, None
+    if vad.calibrator is None and labeled is not None:
+        raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
+    if table is not None:
+        check_log_odds(table, squares=vad.shape == "straight")
+    shrinkage = Shrinkage.of(pool.moments, kind, variance=variance, table=table)
+    if variance is None and shrinkage.identical:
+        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+    estimate: Estimate | None = None
+    segments: dict[str, Shrinkage] = {}
+    if vad.shape == "monotone":
+        if pool.segments or variance is not None:
             raise UncurseError("shape='monotone' needs replicas and has no segments; fit one VAD for each segment")
-        model = TruthModel(self.kind.table_of(self.pool, "pool"), self.vad.replicas)
-        estimate = Monotone.fit(model, lines_of(self.pool.moments, self.kind))
-        record = replace(self._record(shrinkage), no_interval=self.kind.no_interval)
-        return Solution(on_scores(self.pool.spec, estimate.map()), record, estimate)
-
-    def _positive(self, value: float, shrinkage: Shrinkage, where: str = "") -> float:
-        """Return λ, or `lambda_floor` with a warning if λ is lower; raise UncurseError if λ ≤ 0 and without a floor."""
-        floor = self.vad.lambda_floor
-        if value <= 0 and floor is None:
-            raise UncurseError(
-                f"λ = {value:.3g}{where}: replicas differ more (V = {shrinkage.noise:.3g}) than the served scores vary "
-                f"(variance {shrinkage.variance:.3g}); train on more data, clip extreme scores, or pass "
-                "lambda_floor=0.0 to predict the mean"
-            )
-        if floor is None or (value >= floor and value > 0):
-            return value
-        warn_user(f"λ = {value:.3g}{where} is too low; using lambda_floor={floor:g}")
-        return floor
-
-    def _segments(self, shrinkage: Shrinkage, center_of: Any = None) -> dict[str, Shrinkage]:
-        return by_segment(
-            self.pool,
-            shrinkage,
-            self.kind,
-            self.variance,
-            positive=lambda value, where: self._positive(value, shrinkage, where),
-            center_of=center_of,
+        estimate = monotone = Monotone.fit(
+            TruthModel(kind.table_of(pool, "pool"), vad.replicas), lines_of(pool.moments, kind)
         )
-
-    def _tandem(self, shrinkage: Shrinkage) -> tuple[ScoreMap, dict[str, ScoreMap], Shrinkage, dict[str, Shrinkage]]:
-        """Calibrate on labeled rows, and shrink by λ_pool / λ_labeled: calibration has removed the labeled noise."""
-        vad, pool, labeled = self.vad, self.pool, self.labeled
-        assert vad.calibrator is not None
-        if self.variance is not None:
-            raise UncurseError("a calibrator needs replicas on pool and labeled rows; leave variance out")
-        if labeled is None or labeled.served is None:
-            raise UncurseError(f"calibrator={vad.calibrator!r} needs labeled=(scores, labels) in fit")
-        rows = Shrinkage.of(labeled.moments, self.kind, where=" on the labeled rows")
-        if rows.value <= 0:
-            raise UncurseError(f"λ = {rows.value:.3g} on the labeled rows: replicas differ more than scores vary there")
-        _warn_of_selection(pool.moments, labeled.moments, self.kind, shrinkage.value, rows.value)
-        calibration = fit_calibrator(vad.calibrator, labeled.served)
-        recenter = vad.recenter and vad.link == "logistic"
-
-        def center_of(part: Evidence) -> float:
-            """Return the mean calibrated score of some rows, on the link."""
-            if part.served is None:
-                raise UncurseError("a calibrator with recenter=False needs histograms by segment; use fewer segments")
-            calibrated = calibration.transform(part.served.score)
-            if vad.link != "logistic":
-                calibrated = get_link(vad.link).inverse(logistic(calibrated))
-            return float(np.average(calibrated, weights=part.served.weight))
-
-        def map_of(one: Shrinkage) -> ScoreMap:
-            value = one.value / rows.value
-            if recenter:
-                # Convert a pool score to the labeled score with the same expected truth; each shrinks about its mean.
-                start = rows.center + ((1 - one.value) * one.center - rows.center) / rows.value
-                return compose(Affine(value, start, vad.link), calibration, scale="logit")
-            return compose(calibration, Affine(value, (1 - value) * one.center, vad.link), scale="logit")
-
-        segments = self._segments(shrinkage, None if recenter else center_of) if pool.segments else {}
-        if not recenter:
+        score_map, no_interval = on_scores(spec, monotone.map()), kind.no_interval
+    else:
+        shrinkage = replace(shrinkage, value=_positive(vad, shrinkage, shrinkage.value))
+        center_of = None
+        map_of: Callable[[Shrinkage], ScoreMap] = partial(Shrinkage.map, link=vad.link, curvature=vad.curvature)
+        if vad.calibrator is not None:
+            rows, map_of, center_of = _tandem(vad, pool, labeled, shrinkage, variance)
+        if pool.segments:
+            segments = by_segment(
+                pool, shrinkage, kind, variance, positive=partial(_positive, vad, shrinkage), center_of=center_of
+            )
+        if center_of is not None:
             shrinkage = replace(shrinkage, center=center_of(pool))
+        score_map = on_scores(spec, map_of(shrinkage))
+        if pool.segments:
+            score_map = Segmented(score_map, {name: on_scores(spec, map_of(one)) for name, one in segments.items()})
+        no_interval = _no_interval(vad, pool, shrinkage, variance)
+        if not no_interval:
+            no_interval, model = kind.no_interval, TruthModel(kind.table_of(pool, "pool"), vad.replicas)
+            try:
+                estimate = label_free_estimate(model, shrinkage, lines_of(pool.moments, kind))
+            except UncurseError as error:  # such as few rows, or a cap: the map needs no estimate
+                no_interval = str(error)
+    if rows is not None:
         ratio = shrinkage.value / rows.value
-        error = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
-        maps = {name: map_of(one) for name, one in segments.items()}
-        in_tandem = {name: replace(one, value=one.value / rows.value) for name, one in segments.items()}
-        return map_of(shrinkage), maps, replace(shrinkage, value=ratio, error=error), in_tandem
+        of_ratio = float(np.hypot(shrinkage.error, ratio * rows.error)) / rows.value
+        shrinkage = replace(shrinkage, value=ratio, error=of_ratio)
+        segments = {name: replace(one, value=one.value / rows.value) for name, one in segments.items()}
+    record = FitRecord.of(
+        "vad",
+        pool,
+        labeled,
+        no_interval=no_interval,
+        replicas=vad.replicas,
+        calibrator=vad.calibrator,
+        curvature=vad.curvature,
+        shape=vad.shape,
+        lambda_=shrinkage.value,
+        standard_error=shrinkage.error,
+        center=shrinkage.center,
+        noise_variance=shrinkage.noise,
+        score_variance=shrinkage.variance,
+        segments=segment_records(pool, segments),
+    )
+    return Solution(score_map, record, estimate)
 
 
-class TrainedVAD(VAD):
-    """VAD of replicas that the caller has trained, so that their kind is known and not checked."""
+def _no_interval(vad: VAD, pool: Evidence, shrinkage: Shrinkage, variance: float | None) -> str:
+    """Return why there are no intervals; empty if there are."""
+    if vad.scale == "value" or variance is not None:
+        return "intervals need replica scores that are logits or probabilities"
+    if vad.calibrator is not None:
+        return "VAD with a calibrator has none; use Auto or ReplicaCalibrator"
+    if vad.link != "logistic":
+        return f"they need link='logistic', not {vad.link!r}"
+    if shrinkage.identical:
+        return "the replicas are identical, so they show no noise"
+    return "" if pool.replicas is not None else "fit VAD(intervals=True), or pass evidence of a log"
 
-    def _check_replicas(self, evidence: Evidence, table: ReplicaTable | None) -> None:
-        pass
+
+def _positive(vad: VAD, shrinkage: Shrinkage, value: float, where: str = "") -> float:
+    """Return λ, or `lambda_floor` with a warning if λ is lower; raise UncurseError if λ ≤ 0 and without a floor."""
+    floor = vad.lambda_floor
+    if value <= 0 and floor is None:
+        raise UncurseError(
+            f"λ = {value:.3g}{where}: replicas differ more (V = {shrinkage.noise:.3g}) than the served scores vary "
+            f"(variance {shrinkage.variance:.3g}); train on more data, clip extreme scores, or pass "
+            "lambda_floor=0.0 to predict the mean"
+        )
+    if floor is None or (value >= floor and value > 0):
+        return value
+    warn_user(f"λ = {value:.3g}{where} is too low; using lambda_floor={floor:g}")
+    return floor
+
+
+def _tandem(
+    vad: VAD, pool: Evidence, labeled: Evidence | None, shrinkage: Shrinkage, variance: float | None
+) -> tuple[Shrinkage, Callable[[Shrinkage], ScoreMap], Callable[[Evidence], float] | None]:
+    """Calibrate on labeled rows. Return their λ, the map of a λ, and the center of rows if it is not their mean.
+
+    Scores shrink by λ_pool / λ_labeled: calibration has removed the noise of the labeled rows.
+    """
+    kind, link = replica_kind(vad.replicas), vad.link
+    assert vad.calibrator is not None
+    if variance is not None:
+        raise UncurseError("a calibrator needs replicas on pool and labeled rows; leave variance out")
+    if labeled is None or labeled.served is None:
+        raise UncurseError(f"calibrator={vad.calibrator!r} needs labeled=(scores, labels) in fit")
+    rows = Shrinkage.of(labeled.moments, kind, where=" on the labeled rows")
+    if rows.value <= 0:
+        raise UncurseError(f"λ = {rows.value:.3g} on the labeled rows: replicas differ more than scores vary there")
+    _warn_of_selection(pool.moments, labeled.moments, kind, shrinkage.value, rows.value)
+    calibration = fit_calibrator(vad.calibrator, labeled.served)
+
+    def center_of(part: Evidence) -> float:
+        """Return the mean calibrated score of some rows, on the link."""
+        if part.served is None:
+            raise UncurseError("a calibrator with recenter=False needs histograms by segment; use fewer segments")
+        calibrated = calibration.transform(part.served.score)
+        if link != "logistic":
+            calibrated = get_link(link).inverse(logistic(calibrated))
+        return float(np.average(calibrated, weights=part.served.weight))
+
+    def recentered(one: Shrinkage) -> ScoreMap:
+        # Convert a pool score to the labeled score with the same expected truth; each shrinks about its mean.
+        start = rows.center + ((1 - one.value) * one.center - rows.center) / rows.value
+        return compose(Affine(one.value / rows.value, start, link), calibration, scale="logit")
+
+    def calibrated_first(one: Shrinkage) -> ScoreMap:
+        value = one.value / rows.value
+        return compose(calibration, Affine(value, (1 - value) * one.center, link), scale="logit")
+
+    if vad.recenter and link == "logistic":
+        return rows, recentered, None
+    return rows, calibrated_first, center_of
 
 
 def _warn_of_selection(pool: Moments, labeled: Moments, kind: ReplicaKind, of_pool: float, of_labeled: float) -> None:

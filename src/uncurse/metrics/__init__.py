@@ -1,7 +1,6 @@
 """Selection of the top-scored rows, and calibration metrics on them."""
 
 from .comparison import Comparison, compare
-from .estimates import Estimate
 from .evaluation import (
     Evaluation,
     calibration_error,
@@ -12,6 +11,7 @@ from .evaluation import (
     log_loss_reduction,
     maximum_calibration_error,
 )
+from .measure import Estimate
 from .selection import top_k, top_share
 
 __all__ = [

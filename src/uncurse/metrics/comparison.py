@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,6 +54,8 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison | None:
     -------
     Comparison or None
     """
+    from scipy.special import ndtr
+
     columns = [one.rows for one in evaluations]
     alphas = np.array([row.alpha for row in columns[0]])
     observed = np.array([row.observed for row in columns[0]])
@@ -69,8 +70,10 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison | None:
     ratio = np.maximum(predicted / observed, 1e-300)
     error = np.array([[rows[i].ratio.standard_error for i in shares] for rows in columns])
     sd = np.max(error / ratio, axis=0) * observed  # of the observed number
+    middle = (predicted + predicted[0]) / 2
+    lower = ndtr((middle - observed) / sd)  # the lower sum is nearer if the truth is below the middle
     by_share = np.full((len(columns), len(alphas)), np.nan)
-    by_share[:, shares] = _nearer(predicted, observed, sd)
+    by_share[:, shares] = np.select([predicted < predicted[0], predicted > predicted[0]], [lower, 1 - lower], 0.5)
     increments = np.diff(np.maximum.accumulate(np.square(sd)), prepend=0.0)
     draws = np.random.default_rng(0).standard_normal((_DRAWS, len(shares)))
     truth = observed + np.cumsum(draws * np.sqrt(increments), axis=1)
@@ -85,12 +88,3 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison | None:
         nearest.tolist(),
         [[None if np.isnan(one) else one for one in row] for row in by_share.tolist()],
     )
-
-
-def _nearer(predicted: Any, observed: Any, sd: Any) -> Any:
-    """Return the probability that each row of sums is nearer to the truth than the first row, by share."""
-    from scipy.special import ndtr
-
-    middle = (predicted + predicted[0]) / 2
-    lower = ndtr((middle - observed) / sd)  # the lower sum is nearer if the truth is below the middle
-    return np.where(predicted < predicted[0], lower, np.where(predicted > predicted[0], 1 - lower, 0.5))

@@ -33,8 +33,16 @@ from ..validation import (
     check_weights,
     warn_user,
 )
-from .estimates import Estimate, SelectionMetrics
-from .measure import MAX_BINS, binomial_error, selected_weight, sums_of_cells, sums_of_rows, top_metrics
+from .measure import (
+    MAX_BINS,
+    Estimate,
+    SelectionMetrics,
+    binomial_error,
+    selected_weight,
+    sums_of_cells,
+    sums_of_rows,
+    top_metrics,
+)
 from .selection import count_of_share
 
 _SHARES = (0.001, 0.01, 0.02, 0.05, 0.1)

@@ -20,6 +20,7 @@ from numpy.polynomial.chebyshev import chebder, chebval, chebvander
 
 from .._types import Array
 from ..errors import UncurseError
+from ..text import percent
 
 LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
 ALARM = 20.0  # the e-value that raises it
@@ -216,11 +217,7 @@ def e_value(log_e: float) -> float:
 
 
 def e_value_text(value: float) -> str:
-    """Return an e-value as text; larger ones than a million say nothing more.
-
-    >>> e_value_text(12.345), e_value_text(1e77)
-    ('12.3', '> 1,000,000')
-    """
+    """Return an e-value as text; larger ones than a million say nothing more."""
     return "> 1,000,000" if value > 1e6 else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
@@ -229,5 +226,6 @@ def error_words(part: Calibration) -> str:
     if part.error is None:
         return f"no positive label where {part.predicted:.3g} are predicted"
     direction = "too high" if part.error >= 0 else "too low"
-    ends = ["no bound" if end is None else f"{100 * end:+.1f}%" for end in (part.low, part.high)]
-    return f"predictions are {100 * abs(part.error):.1f}% {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
+    ends = ["no bound" if end is None else percent(end) for end in (part.low, part.high)]
+    size = percent(abs(part.error), sign=False)
+    return f"predictions are {size} {direction} (95% confidence sequence {ends[0]} to {ends[1]})"

@@ -18,15 +18,16 @@ from ..methods import FitRecord, Fitted, ScoreSummary
 from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
 from ..metrics.comparison import SURE
-from ..metrics.estimates import SelectionMetrics
+from ..metrics.measure import SelectionMetrics
 from ..text import probability
 from . import figures
-from .figures import LIGHT, OBSERVED, REFERENCE, Chart, Frame, bin_rows, metric_rows, style_of
+from .figures import LIGHT, REFERENCE, Chart, Frame, bin_rows, error_rows, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
 from .prose import error_and_interval, fixed, number, percent, share, short
 
 _MAX_SEGMENTS = 40  # of a table
 _DRAWN_SEGMENTS = 12  # of a figure
+_PRECISE = 0.1  # an interval of an error that includes zero, and ends within this, is said to be noise
 _MOVED, _SPREAD = 0.3, 1.25  # change of the mean score in standard deviations, and of their spread, that matters
 
 
@@ -82,12 +83,12 @@ def answer(methods: Sequence[Method], names: Sequence[str], value_name: str = ""
     if not known:
         return "No selection has a positive label, so the calibration error is undefined.", "", ""
     within = known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}"
-    within = f"On {'' if within.startswith('all ') else 'the '}{within}"
+    within = f"On {_the(within)}"
     within += f", weighted by {value_name}" if methods[0].value is not None else ""
     found, served = compare_methods(methods), _as(methods[0])
     if found is None:
         bad = errors_in_words(first.rows, names)
-        return f"Predictions {served} are {bad}.", "too" if "too" in bad else "", "alarm"
+        return f"Predictions {served} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
     name, (before, after) = methods[1].name, found.error[:2]
     word, decision = _verdict(found.nearer[1])
     sentence = f"It is unclear whether {name} helps." if word == "unclear" else f"{name} {word}."
@@ -105,6 +106,10 @@ def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
         return ""
     name = methods[1].name
     sure = probability(found.nearer[1])
+    single = sorted(one for one in found.nearer_by_share[1] if one is not None)
+    if len(single) > 1:
+        ends = dict.fromkeys(map(probability, (single[0], single[-1])))
+        sure += f" over all shares, {' to '.join(ends)} at {'single ones' if len(ends) > 1 else 'each'}"
     text = f"Probability that {name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
     if len(methods) > 2:
         order = sorted(range(len(methods)), key=lambda i: -found.nearest[i])
@@ -135,15 +140,26 @@ def errors_in_words(rows: Sequence[SelectionMetrics], names: Sequence[str]) -> s
     high = [name for name, error in known if error.interval[0] > 0]
     low = [name for name, error in known if error.interval[1] < 0]
     every = " at every share" if len(known) > 1 else ""
+    if not known:
+        return "without a positive label to be compared with"
     if not (high or low):
-        return f"within noise of the truth{every}"
+        name, error = min(known, key=lambda one: one[1].standard_error)
+        least, most = error.interval
+        if max(-least, most) <= _PRECISE:
+            return f"within noise of the truth{every}"
+        possible = f"errors from {percent(least, 0)} to {percent(most, 0)} are possible"
+        return f"neither clearly too high nor too low: on {_the(name)}, {possible}"
     for word, found in (("high", high), ("low", low)):
         if len(found) == len(known):
             size = sorted(abs(error) for _, error in known)
             sizes = dict.fromkeys((percent(size[0], sign=False), percent(size[-1], sign=False)))
             return f"too {word}{every}, by {' to '.join(sizes)}"
-    parts = [f"too {word} on the {', '.join(found)}" for word, found in (("high", high), ("low", low)) if found]
-    return f"{' and '.join(parts)}, and within noise elsewhere"
+    parts = [f"too {w} on {', '.join(map(_the, found))}" for w, found in (("high", high), ("low", low)) if found]
+    return f"{' and '.join(parts)}{', and within noise elsewhere' if len(high + low) < len(known) else ''}"
+
+
+def _the(name: str) -> str:
+    return name if name.startswith("all ") else f"the {name}"
 
 
 def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, float, bool] | None]:
@@ -202,9 +218,9 @@ def evaluation_page(
     Examples
     --------
     >>> from uncurse import evaluate
-    >>> y, p = [0, 1, 0, 1, 1, 0], [0.1, 0.9, 0.3, 0.6, 0.8, 0.7]
+    >>> y, p = [0, 1, 0, 1, 1, 0] * 1000, [0.1, 0.9, 0.3, 0.6, 0.8, 0.4] * 1000
     >>> print(evaluation_page([Method("as served", evaluate(y, p, [0.5, 1.0]))]).headline)
-    Predictions as served are within noise of the truth at every share.
+    Predictions as served are too high on all rows and too low on the top 50%.
     """
     if not methods:
         raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
@@ -221,7 +237,7 @@ def evaluation_page(
     sections = (
         _errors(methods, names, selection), _values(methods, value_name),
         _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
-        _binned_errors(methods), _scores(records, served),
+        _scores(records, served),
     )  # fmt: skip
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
     headline, emphasis, decision = answer(methods, names, value_name)
@@ -264,44 +280,49 @@ def _size(item: tuple[float, str]) -> float:
 
 def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
     first, found = methods[0].evaluation, compare([method.evaluation for method in methods])
-    rows = metric_rows("calibration_error", [(m.name, m.evaluation) for m in methods])
+    rows = error_rows([(m.name, m.evaluation) for m in methods])
     drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
     caption = (
         "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. At zero, "
         "predictions are right."
     )
-    draw = partial(figures.panels_figure, {"calibration error": drawn}, error=True)
     last = methods[min(1, len(methods) - 1)]
-    header, columns = ["rows"], [list(names)]
-    about = "Calibration error with its 95% interval"
+    columns, expected = [["rows", *names]], [["rows", *names]]
     for i, method in enumerate(methods):
         own = rows[i * len(names) : (i + 1) * len(names)]
-        header.append(method.name)
-        columns.append(["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in own])
+        cells = ["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in own]
         if i and found is not None:
-            header.append("nearer")
-            columns.append([probability(one) for one in found.nearer_by_share[i]])
+            nearer = map(probability, found.nearer_by_share[i])
+            cells = [f"{cell}\nnearer: {one}" for cell, one in zip(cells, nearer, strict=True)]
+        columns.append([method.name, *cells])
         promised = promises(method, by_request=selection is not None)
         if any(promised):
-            header.append("expected")
-            columns.append(["" if one is None else _promise_text(*one) for one in promised])
-    about += ". Nearer: probability that the map is nearer to the truth" if "nearer" in header else ""
-    if "expected" in header:
-        about += ". Expected: 90% interval of the error in the record of the fit, and whether it held"
-    header.append("positives")
-    columns.append([f"{number(row.observed)} of {number(row.selected)}" for row in first.rows])
+            expected.append([method.name, *("" if one is None else _promise_text(*one) for one in promised)])
+    columns.append(["positives", *(f"{number(row.observed)} of {number(row.selected)}" for row in first.rows)])
     every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
-    blocks: list[Figure | Table] = [Figure("calibration-error", draw, caption)] if drawn else []
-    blocks.append(Table(about, header, list(zip(*columns, strict=True))))
+    blocks: list[Figure | Table] = (
+        [Figure("calibration-error", partial(figures.error_figure, drawn), caption)] if drawn else []
+    )
+    about = "Calibration error with its 95% interval"
+    about += "; nearer: probability that the map is nearer to the truth" if len(methods) > 1 and found else ""
+    blocks.append(_table(about, columns))
+    if len(expected) > 1:
+        about = "Errors that the fit expected (90% intervals), and whether they held"
+        blocks.append(_table(about, expected, folded=True))
     blocks.append(Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True))
     title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
     title += errors_in_words(last.evaluation.rows, names)
     largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
     tops = [method.evaluation.rows[largest] for method in methods]
     predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, tops, strict=True))
-    where = "all rows" if names[largest] == "all rows" else f"the {names[largest]}"
-    counts = f"On {where}, {number(tops[0].observed)} positives were observed in {number(tops[0].selected)} rows. "
+    observed, selected = number(tops[0].observed), number(tops[0].selected)
+    counts = f"On {_the(names[largest])}, {observed} positives were observed in {selected} rows. "
     return Section("error", title, (f"{counts}Predicted: {predicted}.",), blocks)
+
+
+def _table(caption: str, columns: Sequence[Sequence[str]], *, folded: bool = False) -> Table:
+    header, *rows = zip(*columns, strict=True)
+    return Table(caption, header, rows, folded=folded)
 
 
 def _promise_text(low: float, high: float, held: bool) -> str:
@@ -322,8 +343,9 @@ def _values(methods: Sequence[Method], value_name: str) -> Section | None:
 def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
     """Return what to do after this result, with commands between backticks."""
     if found is None:
-        wrong = "too" in errors_in_words(methods[0].evaluation.rows, names)
-        return "correct the scores with `uncurse fit`" if wrong else ""
+        error = errors_in_words(methods[0].evaluation.rows, names)
+        steps = {"too": "correct the scores with `uncurse fit`", "neither": "evaluate on more labeled rows"}
+        return steps.get(error.split()[0], "")
     serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
     if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
         serve = "put the map into the model with `uncurse fold`"
@@ -338,10 +360,10 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
     }[_verdict(found.nearer[1])[0]]
 
 
-def _dots_figure(rows: Sequence[Mapping[str, Any]], title: str, frame: Frame, *, error: bool = False) -> Chart:
+def _segment_figure(rows: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
     lines = len({row["name"] for row in rows})
     figure, (ax,) = figures.axes_of(frame, 40 + 34 * lines)
-    figures.draw_dots(ax, rows, title, error=error)
+    figures.draw_dots(ax, rows)
     figures.add_legend(ax)
     return figure
 
@@ -355,34 +377,57 @@ def _by_segment(
     body: list[list[str]] = []
     drawn: list[dict[str, Any]] = []
     for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
-        rows = [one.rows[0] for one in evaluations]
+        rows, cells = [one.rows[0] for one in evaluations], [segment]
         found = compare(evaluations)
-        verdicts = [verdict(None if found is None else found.nearer[i]) for i in range(1, len(rows))]
-        cells = [segment, *verdicts]
         for i, row in enumerate(rows):
             error = row.calibration_error
-            cells.append("\n".join(error_and_interval(error, *error.interval)))
+            verdicts = [verdict(None if found is None else found.nearer[i])] if i else []
+            cells.append("\n".join([*error_and_interval(error, *error.interval), *verdicts]))
             if row.observed > 0 and len(body) < _DRAWN_SEGMENTS:
                 ends = {"value": float(error), "low": error.interval[0], "high": error.interval[1]}
                 drawn.append({"series": i, "label": short(methods[i].name), "name": segment, **ends})
         body.append([*cells, f"{number(rows[0].observed)} of {number(rows[0].selected)}"])
     alphas = [row.alpha for row in methods[0].evaluation.rows]
     where = names[alphas.index(max(alphas))]
-    verdicts = ["verdict"] if len(methods) == 2 else [f"{method.name}: verdict" for method in methods[1:]]
-    header = ["segment", *verdicts, *(method.name for method in methods), "positives"]
-    helped = sum(row[1].startswith("helps") for row in body)
+    header = ["segment", *(method.name for method in methods), "positives"]
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
     blocks: list[Figure | Table] = []
     if drawn:
-        blocks.append(Figure("segments", partial(_dots_figure, drawn, "calibration error", error=True), caption))
-    blocks.append(Table(f"Calibration by segment, {where}, the largest first", header, body))
-    title = f"By segment: {methods[1].name} helps in {helped} of {len(body)}" if len(methods) > 1 else "By segment"
-    return Section("by-segment", title, (), blocks)
+        blocks.append(Figure("segments", partial(_segment_figure, drawn), caption))
+    about = "; in parentheses: probability that the map is nearer to the truth" if len(methods) > 1 else ""
+    blocks.append(Table(f"Calibration by segment, {where}, the largest first{about}", header, body))
+    title, *advice = segments_in_words(methods, segments)
+    return Section("by-segment", title, advice, blocks)
+
+
+def segments_in_words(methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+    """Say in which segments the first map helps, then what to do about the others."""
+    if len(methods) == 1:
+        return ["By segment"]
+    verdicts: dict[str, list[str]] = {"helps": [], "hurts": [], "unclear": []}
+    for segment, evaluations in segments.items():
+        found = compare(evaluations)
+        verdicts["unclear" if found is None else _verdict(found.nearer[1])[0]].append(segment)
+    parts = [f"{word} in {_listed(names)}" for word, names in verdicts.items() if names]
+    advice = {
+        "hurts": "Where it hurts, fit a map by segment (--segment), or keep the scores as served.",
+        "unclear": "Where it is unclear, the segment has too few positives to tell: evaluate on more labeled rows.",
+    }
+    text = f"By segment: {methods[1].name} {'; '.join(parts)}"
+    return [text, *(advice[word] for word in advice if verdicts[word])]
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    """Join names; of many, only the first ones."""
+    shown = list(map(short, names if len(names) <= most else names[: most - 1]))
+    last = f"{len(names) - len(shown)} others" if len(shown) < len(names) else shown.pop()
+    return f"{', '.join(shown)} and {last}" if shown else last
 
 
 def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | None:
     """Draw what the maps make of served predictions; of maps by segment, the default map."""
     lines: list[dict[str, Any]] = []
+    shares = sorted(row.alpha for row in methods[0].evaluation.rows if row.alpha < 1) or [0.02, 0.1]
     for series, method in enumerate(methods):
         if method.fitted is None or method.fitted.map.link != "logistic":
             continue
@@ -393,35 +438,48 @@ def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | N
             return None
         score_map = method.fitted.map.default if isinstance(method.fitted.map, Segmented) else method.fitted.map
         offset = logit_offset(None if record is None else record.negative_sampling_rate)
-        top = np.array([np.interp(share, TOP_SHARES, own.top) for share in (0.02, 0.1)])
+        top = np.interp(shares, TOP_SHARES, own.top)
         logits = np.concatenate([top, np.linspace(own.edges[0], max(own.edges[-1], own.top[0]), 200)])
         before, after = logistic(logits), score_map.at_logits(logits - offset)
         name = f"{method.name}, default" if isinstance(method.fitted.map, Segmented) else method.name
         lines.append({"series": series, "name": name, "before": before, "after": after})
     if not lines:
         return None
-    change = [f"{percent(values[0], sign=False)}" for values in (lines[0]["before"], lines[0]["after"])]
+    middle = len(shares) // 2
+    change = " becomes ".join(f"{number(100 * lines[0][key][middle])}%" for key in ("before", "after"))
+    title = f"The map: at the edge of the top {share(shares[middle])}, {change}"
     caption = (
-        f"What {lines[0]['name']} makes of a served prediction: at the edge of the top 2%, {change[0]} becomes "
-        f"{change[1]}. On the diagonal, a prediction stays as it is."
+        "Predictions after the map, by prediction as served; on the dashed diagonal, a prediction stays as it is. "
+        f"Dotted lines: edges of the selected shares. Shaded: the top {share(shares[-1])}."
     )
-    return Section("map", "The map", (), (Figure("map", partial(_map_figure, lines), caption),))
+    return Section("map", title, (), (Figure("map", partial(_map_figure, lines, shares), caption),))
 
 
-def _map_figure(lines: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
+def _map_figure(lines: Sequence[Mapping[str, Any]], shares: Sequence[float], frame: Frame) -> Chart:
     figure, (ax,) = figures.axes_of(frame, frame.height)
     ends = [end for line in lines for key in ("before", "after") for end in (line[key].min(), line[key].max())]
     low, high = max(min(ends), 1e-9), max(ends)
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="as served", ylabel="after the map")
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    ax.set(xlabel="prediction as served (log scale)", ylabel="after the map (log scale)")
     ax.grid(visible=True)
     ax.axline((low, low), (high, high), color=LIGHT["rule"], **REFERENCE)
     for line in lines:
         style = {**style_of(line["series"]), "marker": ""}
-        ax.plot(line["before"][2:], line["after"][2:], **style, label=short(line["name"]))
-    for logit, name, height in zip(lines[0]["before"][:2], ("top 2%", "top 10%"), (20, 5), strict=True):
-        ax.axvline(logit, color=LIGHT["muted"], lw=1, ls=(0, (1, 3)), zorder=1)
+        ax.plot(line["before"][len(shares) :], line["after"][len(shares) :], **style, label=short(line["name"]))
+    edges = lines[0]["before"][: len(shares)]
+    ax.axvspan(edges[-1], high, color=LIGHT["grid"], alpha=0.5, lw=0, zorder=0)
+    for i, (edge, alpha) in enumerate(zip(edges, shares, strict=True)):
+        ax.axvline(edge, color=LIGHT["muted"], lw=1, ls=(0, (1, 3)), zorder=1)
         place = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
-        ax.annotate(name, (logit, 0), xytext=(3, height), color=LIGHT["muted"], size=10, **place)
+        ax.annotate(
+            f"top {share(alpha)}",
+            (edge, 0),
+            xytext=(-3, 5 + 14 * i),
+            ha="right",
+            color=LIGHT["muted"],
+            size=10,
+            **place,
+        )
     figures.set_log_percent(ax)
     figures.add_legend(ax)
     return figure
@@ -436,6 +494,12 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
     largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
     rows = [bin_rows(i, m.name, m.evaluation.rows[largest].bins) for i, m in enumerate(methods)]
     kind = "equal size" if first.strategy == "quantile" else "equal width"
+    last = methods[min(1, len(methods) - 1)]
+    ece = last.evaluation.rows[largest].ece
+    prose = (
+        f"The average difference between prediction and observed rate over the bins (ECE) of {last.name} is "
+        f"{number(ece)}; perfect predictions would have {number(ece.floor or 0.0)} on this many rows."
+    )
     caption = (
         f"Observed rate against mean prediction in {first.n_bins} bins of {kind}, {names[largest]}, with the 95% "
         "interval of the observed rate. Predictions on the diagonal are right; below it they are too high."
@@ -444,7 +508,7 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
         Figure("reliability", partial(_reliability_figure, rows), caption),
         Table("bins", ["share", "method", "rows", *keys[1:]], body, folded=True),
     )
-    return Section("reliability", f"Reliability, {names[largest]}", (), blocks)
+    return Section("reliability", f"Reliability, {names[largest]}", (prose,), blocks)
 
 
 def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Frame) -> Chart:
@@ -458,28 +522,6 @@ def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Fram
         figures.set_ticks(axis, 5, figures.plain)
     figures.add_legend(ax)
     return figure
-
-
-def _binned_errors(methods: Sequence[Method]) -> Section:
-    panels = {}
-    for metric in ("ece", "mce"):
-        rows = metric_rows(metric, [(m.name, m.evaluation) for m in methods])
-        floors = [
-            {"series": OBSERVED, "name": "noise floor", "alpha": row.alpha,
-             "value": mean(getattr(m.evaluation.rows[place], metric).floor or 0.0 for m in methods)}
-            for place, row in enumerate(methods[0].evaluation.rows)
-        ]  # fmt: skip
-        panels[metric.upper()] = [*floors, *({**row, "low": max(row["low"], 0.0)} for row in rows)]
-    caption = (
-        "ECE is the average and MCE the largest difference between prediction and observed rate over the bins, with "
-        "their 95% intervals. Noise floor: the value that perfect predictions would have with this many rows (average "
-        "over methods)."
-    )
-    figure = Figure("ece-mce", partial(figures.panels_figure, panels), caption)
-    last = methods[min(1, len(methods) - 1)]
-    above = any(row.ece.floor is not None and row.ece.interval[0] > row.ece.floor for row in last.evaluation.rows)
-    title = f"Diagnostics: the ECE of {last.name} is {'above' if above else 'within'} its noise floor"
-    return Section("binned", title, (), (figure,), folded=not above)
 
 
 def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | None) -> Section | None:

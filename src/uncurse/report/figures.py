@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
     from ..metrics import Evaluation
-    from ..metrics.estimates import Bin
+    from ..metrics.measure import Bin
 
 Chart: TypeAlias = "matplotlib.figure.Figure"
 Rows = Sequence[Mapping[str, Any]]
@@ -181,21 +181,18 @@ def add_legend(ax: Any) -> None:
 # ---------------------------------------------------------------------------- marks
 
 
-def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: bool = False) -> None:
-    """Draw a line with markers for each series by selected share, with bands where "low" and "high" are known.
+def draw_errors(ax: Any, rows: Rows, *, names: bool = False) -> None:
+    """Draw a line with markers and a band for each series of calibration errors, by selected share.
 
-    Rows have keys "series", "name", "alpha", "value" and optionally "low" and "high". The shares are on a log scale if
-    they span much. The axis of an `error` has percentages and a line at 0. With `names`, each line has its name at its
-    end.
+    Rows have keys "series", "name", "alpha", "value", "low" and "high". The shares are on a log scale if they span
+    much. With `names`, each line has its name at its end.
     """
     shares = sorted({row["alpha"] for row in rows})
-    ends = [row[key] for row in rows for key in ("value", "low", "high") if row.get(key) is not None]
-    ax.set(ylabel=title, xlabel="share of the rows that is selected", ylim=domain_of(ends, zero=error))
-    set_ticks(ax.yaxis, 6, signed_percent if error else plain)
-    if error:
-        ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-        for text, end, side in (("↑ too high", 1.0, "top"), ("↓ too low", 0.0, "bottom")):
-            ax.annotate(text, (0.005, end), xycoords="axes fraction", va=side, color=LIGHT["muted"])
+    _draw_zero(ax.yaxis, rows)
+    ax.set(xlabel="share of the rows that is selected")
+    ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
+    for text, end, side in (("↑ too high", 1.0, "top"), ("↓ too low", 0.0, "bottom")):
+        ax.annotate(text, (0.005, end), xycoords="axes fraction", va=side, color=LIGHT["muted"])
     if shares[-1] > 8 * shares[0]:
         ax.set_xscale("log")
     ax.margins(x=0.03)
@@ -203,13 +200,10 @@ def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: b
     for series in sorted({row["series"] for row in rows}):
         own = sorted((row for row in rows if row["series"] == series), key=lambda row: row["alpha"])
         style = style_of(series)
-        known = [row for row in own if row.get("low") is not None]
-        if known:
-            band = ([row[key] for row in known] for key in ("alpha", "low", "high"))
-            ax.fill_between(*band, color=style["color"], alpha=0.14, lw=0)
-        points = ([row[key] for row in own] for key in ("alpha", "value"))
-        ax.plot(*points, **style, label=own[0]["name"] or None)
-        lasts.append((own[-1]["value"], short(own[0]["name"]), style["color"]))
+        alphas, values, low, high = ([row[key] for row in own] for key in ("alpha", "value", "low", "high"))
+        ax.fill_between(alphas, low, high, color=style["color"], alpha=0.14, lw=0)
+        ax.plot(alphas, values, **style, label=own[0]["name"] or None)
+        lasts.append((values[-1], short(own[0]["name"]), style["color"]))
     ax.minorticks_off()
     set_labels(ax, shares, [share(alpha) for alpha in shares])
     if names:
@@ -222,29 +216,34 @@ def draw_lines(ax: Any, rows: Rows, title: str, *, error: bool = False, names: b
             ax.annotate(name, (1, end), xytext=(4, 0), va="center", color=color, weight="bold", **place)
 
 
-def draw_dots(ax: Any, rows: Rows, title: str, *, error: bool = False) -> None:
-    """Draw values and intervals of rows on a line for each "name", with rows and `error` as in `draw_lines`.
+def _draw_zero(axis: Any, rows: Rows) -> None:
+    """Prepare an axis of calibration errors, which includes zero."""
+    ends = [row[key] for row in rows for key in ("value", "low", "high")]
+    axis.axes.set(**{f"{axis.axis_name}label": "calibration error", f"{axis.axis_name}lim": domain_of(ends, zero=True)})
+    set_ticks(axis, 6, signed_percent)
 
-    Rows of a line differ by "series", and have the key "label" with its name.
+
+def draw_dots(ax: Any, rows: Rows) -> None:
+    """Draw calibration errors with their intervals on a line for each "name".
+
+    Rows are as in `draw_errors`, without a share. Those of a line differ by "series", and have the key "label" with its
+    name.
     """
-    ends = [row[key] for row in rows for key in ("value", "low", "high") if row.get(key) is not None]
     places = {name: place for place, name in enumerate(dict.fromkeys(row["name"] for row in rows))}
     series = list(dict.fromkeys(row["series"] for row in rows))
     apart = 0.0 if len(places) == len(rows) else min(0.5 / len(series), 0.22)
-    ax.set(xlabel=title, xlim=domain_of(ends, zero=error), ylim=(len(places) - 0.5, -0.5))
-    set_ticks(ax.xaxis, 6, signed_percent if error else plain)
+    _draw_zero(ax.xaxis, rows)
+    ax.set(ylim=(len(places) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
     limit = 22 if ax.figure.get_figwidth() * 72 > NARROW.width else 13
     ax.set_yticks(range(len(places)), [short(name, limit) for name in places], color=LIGHT["ink"])
-    if error:
-        ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
+    ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     labels: set[str] = set()
     for row in rows:
         style, label = style_of(row["series"]), row.get("label")
         place = places[row["name"]] + apart * (series.index(row["series"]) - (len(series) - 1) / 2)
-        if row.get("low") is not None:
-            ax.plot([row["low"], row["high"]], [place, place], color=style["color"], lw=2)
+        ax.plot([row["low"], row["high"]], [place, place], color=style["color"], lw=2)
         ax.plot([row["value"]], [place], **{**style, "ls": ""}, label=None if label in labels else label)
         labels |= {label} if label else set()
 
@@ -261,14 +260,13 @@ def draw_reliability(ax: Any, rows: Rows) -> None:
 # ---------------------------------------------------------------------------- evaluations as rows
 
 
-def metric_rows(metric: str, evaluations: Iterable[tuple[str, Evaluation]]) -> list[dict[str, Any]]:
-    """Return a metric of each selection with its 95% interval, as `draw_lines` takes them."""
+def error_rows(evaluations: Iterable[tuple[str, Evaluation]]) -> list[dict[str, Any]]:
+    """Return the calibration error of each selection with its 95% interval, as `draw_errors` takes them."""
     rows = []
     for series, (name, evaluation) in enumerate(evaluations):
         for one in evaluation.rows:
-            value = getattr(one, metric)
-            low, high = interval(float(value), value.standard_error)
-            ends = {"value": float(value), "low": low, "high": high}
+            low, high = one.calibration_error.interval
+            ends = {"value": float(one.calibration_error), "low": low, "high": high}
             rows.append({"series": series, "name": name, "alpha": one.alpha, **ends})
     return rows
 
@@ -283,17 +281,16 @@ def bin_rows(series: int, name: str, bins: Iterable[Bin]) -> list[dict[str, Any]
     return rows
 
 
-def panels_figure(panels: Mapping[str, Rows], frame: Frame, *, error: bool = False) -> Chart:
-    """Return a panel of `draw_lines` for each title; if there is one share, of dots."""
-    single = len({row["alpha"] for rows in panels.values() for row in rows}) == 1
-    figure, axes = axes_of(frame, *(30 * len(rows) if single else frame.height for rows in panels.values()))
-    for ax, (title, rows) in zip(axes, panels.items(), strict=True):
-        if single:
-            draw_dots(ax, rows, title, error=error)
-        else:
-            draw_lines(ax, rows, title, error=error, names=frame.wide)
+def error_figure(rows: Rows, frame: Frame) -> Chart:
+    """Return calibration errors by share; if there is one share, as dots."""
+    single = len({row["alpha"] for row in rows}) == 1
+    figure, (ax,) = axes_of(frame, 30 * len(rows) if single else frame.height)
+    if single:
+        draw_dots(ax, rows)
+    else:
+        draw_errors(ax, rows, names=frame.wide)
     if not single and not frame.wide:
-        add_legend(axes[0])
+        add_legend(ax)
     return figure
 
 

@@ -67,15 +67,15 @@ def monitor_page(
     >>> from uncurse import Affine, monitor
     >>> from uncurse.evidence import from_arrays
     >>> verdict = monitor(Affine(1.0, 0.0), from_arrays([[-2.0], [2.0]] * 50, [0, 1] * 50))
-    >>> monitor_page(verdict, "map.json").headline[:47]
-    'Keep map.json. Its predictions are 0.0% too low'
+    >>> monitor_page(verdict, "map.json").headline[:48]
+    'Keep map.json. Its predictions are <0.1% too low'
     """
     days = _days_of(verdict)
     segments = sorted(verdict.segments, key=lambda part: -part.e_value)
     sections = [
         _errors(verdict, days), _evidence(days), _scores(verdict, days),
-        _parts("segment", "Most evidence first.", segments),
-        _parts("range", "Errors of different ranges can cancel out in the sum.", verdict.buckets),
+        _parts("segment", "Segments with the most evidence come first.", segments),
+        _parts("range", "Errors of different ranges of predictions can cancel out in the sum.", verdict.buckets),
     ]  # fmt: skip
     return Page(
         title="Calibration since the fit",
@@ -275,7 +275,8 @@ def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
         prose.append(
             f"Against the {change.reference}, the mean of the newest scores moved by "
             f"{fixed(change.mean, 2, sign=True)} standard deviations and their spread is {fixed(change.spread, 2)} "
-            f"times as large; the population stability index is {fixed(change.stability, 3)} (above 0.1: changed)."
+            f"times as large; the population stability index, a measure of their distance, is "
+            f"{fixed(change.stability, 3)} (above 0.1: changed)."
         )
     if verdict.shrinkage is not None:
         moved = verdict.shrinkage
@@ -311,12 +312,12 @@ def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | No
         error = "\n".join(error_and_interval(part.error, part.low, part.high))
         rows.append([part.name, *counts, _served(part), error, e_value_text(part.e_value)])
     prose = (
-        f"Calibration since the fit by {kind}. {remark} The more {kind}s, the larger the largest e-value is by chance: "
-        f"of {len(parts):,}, {number(ALARM * len(parts))} or more is evidence of an error."
+        f"{remark} With {len(parts):,} {kind}s, an e-value of {number(ALARM * len(parts))} or more is evidence of an "
+        "error: the largest of several is larger by chance."
     )
     which = f"{len(rows)} of {len(parts):,} {kind}s"
     header = [kind, "rows", "predicted", "observed", "as served", "error, 95% sequence", "e-value"]
     wrong = [part.name for part in parts if part.e_value >= ALARM * len(parts)]
-    title = f"By {kind}: {', '.join(wrong[:3]) + ' off' if wrong else 'no evidence of an error'}"
+    title = f"By {kind}: {'errors in ' + ', '.join(wrong[:3]) if wrong else 'no evidence of an error'}"
     table = Table(f"Calibration by {kind}, {which}", header, rows)
     return Section(f"{kind}s", title, (prose,), (table,), folded=not wrong and kind == "range")

@@ -26,12 +26,12 @@ def clean(value: object) -> str:
 
 
 def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
-    """Format a share as a percentage.
+    """Format a share as `uncurse.text.percent` does, with the minus sign of print.
 
-    >>> percent(0.1234), percent(-0.004), percent(0.02, sign=False)
-    ('+12.3%', '−0.4%', '2.0%')
+    >>> percent(-0.004)
+    '−0.4%'
     """
-    return fixed(100 * value, decimals, sign=sign) + "%"
+    return text.percent(value, decimals, sign=sign).replace("-", "−")
 
 
 def fixed(value: float, decimals: int, *, sign: bool = False) -> str:
@@ -176,15 +176,15 @@ def record_lines(fitted: Fitted) -> list[str]:
     record = fitted.record
     assert record is not None
     options = (
-        "method", "scale", "link", "replicas", "calibrator", "curvature", "shape", "negative_sampling_rate", "segment",
-        "top_k",
+        "method", "scale", "replicas", "calibrator", "curvature", "negative_sampling_rate", "segment", "top_k",
     )  # fmt: skip
-    lines = [", ".join(f"{name} {getattr(record, name)}" for name in options if getattr(record, name))]
+    given = {name.replace("_", " "): getattr(record, name) for name in options}
+    lines = [", ".join(name if value is True else f"{name} {value}" for name, value in given.items() if value)]
     lines += fit_words(fitted)
     title, intervals, unseen = remaining_error(fitted)
     if intervals:
         spans = ", ".join(f"{top}: {span}" for top, span in intervals)
-        lines.append(f"{title}, 90% intervals: {spans}" + (f" ({unseen})" if unseen else ""))
+        lines += [f"{title}, 90% intervals: {spans}", *([unseen] if unseen else [])]
     for role, data in (("pool", record.pool), ("labeled", record.labeled)):
         if data is not None:
             parts = [f"{role}: {data.rows:,} rows", *data.sources, f"columns {', '.join(data.columns)}"]

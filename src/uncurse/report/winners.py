@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..text import probability
 from ..winners import Winner, Winners
 from . import figures
 from .figures import LIGHT, Chart, Frame, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import number, percent, short
+from .prose import number, short
 
 _MOST = 40  # lines of a figure
 _LISTED = 1000  # rows of a table
@@ -57,15 +58,21 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     ]
     lines = frame.rows()
     rows = [
-        [name, number(value), f"{number(corrected)}\n{number(start)} to {number(end)}", *map(number, more)]
-        for name, value, corrected, start, end, *more in lines[:_LISTED]
+        [
+            name,
+            number(value),
+            f"{number(corrected)}\n{number(start)} to {number(end)}",
+            probability(best),
+            *map(number, loss),
+        ]
+        for name, value, corrected, start, end, best, *loss in lines[:_LISTED]
     ]
     header = ["candidate", "observed", "corrected", *(column.replace("_", " ") for column in frame.columns[5:])]
     shown = what if len(lines) <= _MOST else f"the first {_MOST} of {len(lines):,}"
     figure = Figure("forest", partial(_forest, lines), f"Observed and corrected values with 90% intervals, {shown}.")
     ship = (
-        f"The probability that {who} is the best candidate is {percent(best, 0, sign=False)}. The best candidate is "
-        f"expected to be better by {number(loss)}: this is what more data can gain at most."
+        f"The probability that {who} is the best candidate is {probability(best)}. The best candidate is expected to "
+        f"be better by {number(loss)}: more data can gain this at most."
     )
     table = Table(f"Values of {what}", header, rows)
     sections = [

@@ -9,8 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .export.c import to_c
-from .export.python import to_python
+from .export.code import to_c, to_python
 from .export.sql import to_sql
 from .fold import fold, fold_file
 from .verify import Verification, verify, verify_files

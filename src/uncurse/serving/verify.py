@@ -179,16 +179,12 @@ def verify_files(
     first, second = (module.scorers(module.read(Path(path)), **options)[0] for path in (before, after))
     rows = _rows(Path(data), features, first.names, first.categories)
     found = verify(score_map, first.score, second.score, rows)
-    others = _others_differ(first.others(rows), second.others(rows))
-    return replace(found, prediction_difference=max(found.prediction_difference, others))
-
-
-def _others_differ(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Return the largest difference of outputs that a fold must not change, relative to their largest value."""
-    if before.keys() != after.keys():
-        raise UncurseError(f"the models have the outputs {[*before]} and {[*after]} beside the score; pass its fold")
-    pairs = [(np.asarray(before[name], np.float64), np.asarray(after[name], np.float64)) for name in before]
-    return max((float(np.abs(a - b).max() / max(1.0, np.abs(a).max())) for a, b in pairs), default=0.0)
+    mine, theirs = first.others(rows), second.others(rows)
+    if mine.keys() != theirs.keys():
+        raise UncurseError(f"the models have the outputs {[*mine]} and {[*theirs]} beside the score; pass its fold")
+    pairs = ((np.asarray(mine[name], np.float64), np.asarray(theirs[name], np.float64)) for name in mine)
+    others = (float(np.abs(a - b).max() / max(1.0, np.abs(a).max())) for a, b in pairs)  # which no fold may change
+    return replace(found, prediction_difference=max((found.prediction_difference, *others)))
 
 
 def _rows(

@@ -94,9 +94,10 @@ def posteriors(candidates: Candidates) -> tuple[Array, list[Posterior]]:
     for growth in growths:
         first, *_, last = sorted((1 - growth) * shift for shift in (*shifts, *shifts))
         widths = np.arange(first, last + len(_WIDTHS))
-        density = _width_density(_WIDTHS[0] * _RATIO**widths)
+        width = _WIDTHS[0] * _RATIO**widths
+        density = width / np.sqrt(1 + width**2)
         for shape, (weight, _) in enumerate(_SHAPES):
-            priors += [(shape, int(width), growth) for width in widths]
+            priors += [(shape, exponent, growth) for exponent in widths.tolist()]
             share += list((1 - _EQUAL) / len(growths) * weight * density / density.sum())
     prior = np.array(share)
     evidence = np.concatenate([part.evidence(priors) for part in some])
@@ -292,10 +293,6 @@ def _density(row: int, x: Array, mu: Array) -> Array:
     z = (x - mu[:, None]) / (_STEP if row == 0 else _WIDTHS[width])
     density = np.maximum(1 - np.abs(z), 0.0) if row == 0 else _SHAPES[shape][1](z)
     return np.asarray(density / density.sum(-1, keepdims=True))
-
-
-def _width_density(width: Array) -> Array:
-    return np.asarray(width / np.sqrt(1 + width**2))
 
 
 def _log_sum(values: Array) -> Array:

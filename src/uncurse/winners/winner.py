@@ -15,7 +15,15 @@ from scipy.special import ndtr
 from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table
-from ..validation import check_finite, check_flag, check_length, check_numbers, check_share
+from ..validation import (
+    LARGEST_SCORE,
+    check_finite,
+    check_flag,
+    check_length,
+    check_numbers,
+    check_scores,
+    check_share,
+)
 from .posterior import Candidates, Index, pool, posteriors
 from .scores import Scores, codes_of
 
@@ -346,15 +354,12 @@ def winner(
 
 
 def _check_estimates(estimates: Any, standard_error: ArrayLike) -> tuple[Array, Array]:
-    values = check_numbers(estimates, "estimates").astype(np.float64)
-    if values.ndim != 1 or not len(values):
-        raise UncurseError(f"estimates has shape {values.shape}; pass one estimate for each candidate")
+    values = check_scores(estimates, "value", name="estimates").astype(np.float64)
     errors = check_numbers(standard_error, "standard_error").astype(np.float64)
     if errors.ndim:
         check_length(errors, len(values), "standard_error")
     errors = np.broadcast_to(errors, values.shape)
-    check_finite(values, "estimates", 1e75)
-    check_finite(errors, "standard_error", 1e75)
+    check_finite(errors, "standard_error", LARGEST_SCORE)
     if errors.min() <= 0:
         raise UncurseError(
             f"standard_error[{errors.argmin()}] is {errors.min():g}; pass numbers above 0; of a rate of 0 or 1 that of "

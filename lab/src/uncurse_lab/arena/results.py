@@ -28,8 +28,9 @@ _HEAD = (
     "the top α, with true probabilities p. *: the least rms of methods that serve one model, significant or not. "
     "× oracle: rms over that of a smooth map fitted to the true probabilities of the pool, geometric mean from α = 1% "
     "to 10%; a parametric map of the right form can have a smaller error. 90% held: share of the errors there that lie "
-    "in the intervals that a method states at 90%. S: number of models; in worlds of bootstraps, of bootstraps. auto "
-    "uses all models of a draw; ensemble of 6 serves six and calibrates their mean logit."
+    "in the intervals that a method states at 90%. vanilla: as served. labels: replica calibration. oracle: that map. "
+    "S: number of models; in worlds of bootstraps, of bootstraps. auto uses all models of a draw; ensemble of 6 "
+    "serves six and calibrates their mean logit."
 )
 
 

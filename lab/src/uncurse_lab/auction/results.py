@@ -11,6 +11,8 @@ from scipy.special import stdtrit
 
 from uncurse import documents
 from uncurse.report.page import BigNumber, Page, Section
+from uncurse.report.prose import error_and_interval
+from uncurse.text import percent
 from uncurse.version import __version__
 
 from ..render import Part, Table, TextTable, dots_figure, lines_figure
@@ -165,9 +167,9 @@ class Results:
         for series, policy in enumerate(("as served", self._corrected() or "")):
             if policy in self.outcome.accounts:
                 value, half = self._interval(policy, "overcharge_share")
-                ends = (as_percent(value - half), as_percent(value + half))
-                note = f"overcharge, 95% interval {ends[0]} to {ends[1]}" if math.isfinite(half) else "overcharge"
-                numbers.append(BigNumber(series, policy, as_percent(value), note))
+                overcharge, span = error_and_interval(value, value - half, value + half)
+                note = f"overcharge, 95% interval {span}" if math.isfinite(half) else "overcharge"
+                numbers.append(BigNumber(series, policy, overcharge, note))
         return numbers
 
     def _interval(self, policy: str, name: str) -> tuple[float, float]:
@@ -271,7 +273,7 @@ def _loop_table(loop: LoopOutcome) -> TextTable:
 
 def as_percent(value: float, decimals: int = 1) -> str:
     """Format a share as a percentage with a sign."""
-    return "undefined" if value != value else f"{100 * value:+z.{decimals}f}%"
+    return "undefined" if value != value else percent(value, decimals)
 
 
 def _in_parentheses(error: float, decimals: int = 1) -> str:
@@ -289,4 +291,4 @@ def cell(outcome: Outcome, policy: str, name: str) -> str:
 
 def _share(outcome: Outcome, policy: str) -> str:
     value, _ = outcome.mean(policy, "overcharge_share")
-    return f"{abs(100 * value):.1f}% {'more' if value >= 0 else 'less'}"
+    return f"{percent(abs(value), sign=False)} {'more' if value >= 0 else 'less'}"

@@ -51,9 +51,10 @@ def grid(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
-    """Compare UncursedClassifierCV with the plain model, isotonic calibration and Platt scaling on your data.
+    """Compare methods on a table of your own.
 
-    Each model is trained on random splits, without a shift and with a thinned pool, and judged by held-out labels.
+    The methods are the plain model, isotonic calibration, Platt scaling and UncursedClassifierCV. Each model is trained
+    on random splits, without a shift and with a thinned pool, and judged by held-out labels.
 
     Example: uncurse-lab grid leads.csv --label bought --model lightgbm --model logistic -o grid.json
     """

@@ -25,7 +25,7 @@ def synthetic(
     replications: Annotated[int, typer.Option(min=2, help="Number of replications.")] = 100,
     seed: Seed = 0,
     golden: Annotated[
-        bool, typer.Option("--golden", help="Use the random stream of the authors, and compare with their figures.")
+        bool, typer.Option("--golden", help="Repeat the authors' 100 replications with their random numbers.")
     ] = False,
     format: Format = "table",
     quiet: Quiet = False,
@@ -37,7 +37,7 @@ def synthetic(
     from ..paper import synthetic as experiment
 
     if golden:
-        refuse(context, "seed replications", "fresh random numbers; --golden is one stream of 100 replications")
+        refuse(context, "seed replications", "fresh random numbers; --golden repeats 100 replications of the authors")
         found = experiment.run_golden(progress=progress_over("authors' stream", 100))
         document = {"version": __version__, "figures": found}
         show(lambda brief: experiment.golden_parts(found), lambda: documents.dumps("golden", document), format)

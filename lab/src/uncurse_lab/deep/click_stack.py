@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from uncurse.deep.inputs import pick_device, tensor
 from uncurse.deep.stack import Stack, make_modules
-from uncurse.deep.training import Plan, Replicas, train_stack
+from uncurse.deep.training import Plan, Replicas, Run
 from uncurse.errors import UncurseError
 from uncurse.validation import warn_user
 
@@ -75,10 +75,11 @@ def train_replicas(
     if rows is not None:
         once = {id(part): tensor(part).to(device=device, dtype=torch.int32) for part in rows}
         places = torch.stack([once[id(part)] for part in rows])
-    return train_stack(
+    run = Run(
         lambda device: stack_models(model, clicks, plan.seeds, device), clicks, plan, rows=places,
-        sample_weight=sample_weight, device=device, checkpoint=checkpoint, progress=progress, on_snapshot=on_snapshot,
+        sample_weight=sample_weight, device=device, on_snapshot=on_snapshot,
     )  # fmt: skip
+    return run.train(progress, checkpoint)
 
 
 def stack_models(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ from ..render import Part, TextTable
 
 METHODS = ("plain", "isotonic", "Platt", "uncursed")
 LEVEL = 0.9
+_NEAR_FLOOR = 1.2  # an rms up to this multiple of the floor is mostly noise of the labels
 _ABOUT = (
     "rms: root mean square of Σf / Σy − 1 over splits, in percent, averaged over the top 1, 2, 5 and 10% of the test "
-    "rows; floor: what a perfect prediction would have, because test labels are noisy. Ratios are of uncursed, with "
-    "jackknife errors over splits, which share rows. Best: the smallest rms of the other three. Held: 90% intervals "
+    "rows; floor: the rms that the true probabilities would have, because test labels are random. An rms near it is "
+    "noise of the labels, not error of the predictions. Ratios are of uncursed, with jackknife errors over splits, "
+    "which share rows. Best: the smallest rms of the other three. Held: 90% intervals "
     "that hold, given the noise of the test labels; width: median of half their width. Time: relative to "
     "CalibratedClassifierCV(ensemble=False)."
 )
@@ -62,9 +64,23 @@ class Grid:
             title = "not thinned" if shift == "none" else f"pool and test thinned by the score of {shift}"
             yield TextTable(title, [_ERRORS, *(_error_row(*summary) for summary in summaries)], gap=1)
             yield TextTable(f"{title}: losses", [_LOSSES, *(_loss_row(*summary) for summary in summaries)])
+        yield self._verdict(places)
         for cell in self.cells:
             if "failed" in cell:
                 yield f"left out: {cell['model']}, shift {cell['shift']}, split {cell['split']}: {cell['failed']}"
+
+    def _verdict(self, places: Sequence[tuple[str, str]]) -> str:
+        """Count how often each method has the smallest rms, and how often the labels are too few to tell."""
+        found = [_rms_and_floor(cells) for place in places if (cells := self._good(*place))]
+        clear = [METHODS[int(rms.argmin())] for rms, floor in found if rms.min() > _NEAR_FLOOR * floor]
+        wins = ", ".join(f"{name} in {clear.count(name)}" for name in METHODS if name in clear)
+        text = f"Smallest rms, in {len(found)} cases (model and shift): {wins}." if wins else ""
+        if near := len(found) - len(clear):
+            text += (
+                f" In {near} of {len(found)} cases the smallest rms is near the floor, so the test labels are too few "
+            )
+            text += "to tell which method is best: use more rows or splits."
+        return text.strip()
 
     def _good(self, shift: str, model: str) -> list[dict[str, Any]]:
         cells = [cell for cell in self.cells if (cell["shift"], cell["model"]) == (shift, model)]
@@ -79,9 +95,9 @@ _LOSSES = ("model", "log loss: plain", *METHODS[1:], "Brier: plain", *METHODS[1:
 
 
 def _error_row(model: str, cells: list[dict[str, Any]]) -> list[str]:
-    errors = np.array([[cell["errors"][name] for name in METHODS] for cell in cells])  # (splits, methods, shares)
+    errors = _errors(cells)
     noise = np.array([cell["noise"] for cell in cells])
-    floor = np.sqrt(np.square(noise).mean(axis=0)).mean()
+    rms, floor = _rms_and_floor(cells)
     ratios = (
         lambda e: _rms(e)[-1] / _rms(e)[1],
         lambda e: _rms(e)[-1] / _rms(e)[:-1].min(),
@@ -97,7 +113,7 @@ def _error_row(model: str, cells: list[dict[str, Any]]) -> list[str]:
     return [
         model,
         str(len(cells)),
-        *(number(100 * value) for value in (*_rms(errors), floor)),
+        *(number(100 * value) for value in (*rms, floor)),
         *(_with_error(ratio, errors) for ratio in ratios),
         held,
         width,
@@ -108,6 +124,16 @@ def _error_row(model: str, cells: list[dict[str, Any]]) -> list[str]:
 def _loss_row(model: str, cells: list[dict[str, Any]]) -> list[str]:
     means = (np.mean([cell[loss][name] for cell in cells]) for loss in ("log_loss", "brier") for name in METHODS)
     return [model, *(f"{mean:.4f}" for mean in means)]
+
+
+def _errors(cells: list[dict[str, Any]]) -> Array:
+    """Return errors of shape (splits, methods, shares)."""
+    return np.array([[cell["errors"][name] for name in METHODS] for cell in cells])
+
+
+def _rms_and_floor(cells: list[dict[str, Any]]) -> tuple[Array, float]:
+    noise = np.array([cell["noise"] for cell in cells])
+    return _rms(_errors(cells)), float(np.sqrt(np.square(noise).mean(axis=0)).mean())
 
 
 def _rms(errors: Array) -> Array:

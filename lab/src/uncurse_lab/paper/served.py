@@ -19,7 +19,7 @@ from uncurse.evidence.from_arrays import column_names, from_arrays
 from uncurse.links import get_link, inside, logistic
 from uncurse.maps import Affine, ScoreMap
 from uncurse.methods import VAD, Auto, ReplicaCalibrator
-from uncurse.methods.vad import TrainedVAD
+from uncurse.methods.vad import fit_vad
 from uncurse.metrics.measure import sums_of_cells, top_metrics
 from uncurse.metrics.selection import count_of_share
 from uncurse.threads import one_blas_thread
@@ -148,23 +148,23 @@ class ServedNetwork:
             for variant, link in _LINKS.items():
                 if variant == "vad" or s == 2:
                     pool, labeled = (self._vad(part, columns, link) for part in ("pool", "labeled"))
-                    self.lambdas[s, "seeds", link] = pool.lambda_, labeled.lambda_
+                    self.lambdas[s, "seeds", link] = pool[1], labeled[1]
                     for name, step in self.steps.items():
                         # Neither the model nor its level corrects for noise, so VAD's whole λ remains to be applied.
-                        slope = pool.lambda_ / (1.0 if name in ("Vanilla", LEVEL) else labeled.lambda_)
-                        tandem = pool.map_ if name == "Vanilla" else self._tandem(step, slope, link)
+                        slope = pool[1] / (1.0 if name in ("Vanilla", LEVEL) else labeled[1])
+                        tandem = pool[0] if name == "Vanilla" else self._tandem(step, slope, link)
                         self._add_debiased(tandem, name, variant, s, alone[name])
         if 2 in groups:
-            curved = self._vad("pool", columns_of_group(self.model, 2), "logistic", curvature=True)
-            self._add_debiased(curved.map_, "Vanilla", "vad_curvature", 2, alone["Vanilla"])
+            curved, _ = self._vad("pool", columns_of_group(self.model, 2), "logistic", curvature=True)
+            self._add_debiased(curved, "Vanilla", "vad_curvature", 2, alone["Vanilla"])
             self._compare_replicas(methods)
 
-    def _vad(self, part: str, columns: list[int], link: str, **options: Any) -> VAD:
+    def _vad(self, part: str, columns: list[int], link: str, **options: Any) -> tuple[ScoreMap, float]:
+        """Return map and λ."""
         spec = LogSpec(column_names(len(columns)), link=link)
         scores = np.ascontiguousarray(getattr(self.scored, part)[:, columns])
         evidence = from_arrays(scores, spec=spec, histograms=False)
-        vad = TrainedVAD(scale="logit", replicas="seeds", link=link, lambda_floor=LAMBDA_FLOOR, **options)
-        return vad.fit(evidence)
+        return _fit_vad(evidence, "seeds", link=link, **options)
 
     def _tandem(self, step: ScoreMap, slope: float, link: str) -> Map:
         """Return what `VAD(calibrator=…)` predicts, for a calibrator that is already fitted."""
@@ -191,11 +191,9 @@ class ServedNetwork:
             for name in methods:
                 try:
                     if name == "VAD":
-                        vad: dict[str, Any] = {"scale": "logit", "replicas": replicas, "lambda_floor": LAMBDA_FLOOR}
                         moments = [Evidence(each.spec, each.moments) for each in (pool_rows, rows)]
-                        on_pool, on_labeled = (TrainedVAD(**vad).fit(each) for each in moments)
-                        self.lambdas[2, kind, "logistic"] = on_pool.lambda_, on_labeled.lambda_
-                        step = on_pool.map_
+                        (step, on_pool), (_, on_labeled) = (_fit_vad(each, replicas) for each in moments)
+                        self.lambdas[2, kind, "logistic"] = on_pool, on_labeled
                     else:
                         method: Any = {"labels": ReplicaCalibrator, "Auto": Auto}[name]
                         fitted = method(scale="logit", replicas=replicas)
@@ -263,6 +261,15 @@ def _reduction_error(rows: _Selections, before: Array, after: Array) -> Array:
     ratio = total(lambda old, new: new - old) / loss
     squares = total(lambda old, new: (new - old) ** 2) - 2 * ratio * total(lambda old, new: (new - old) * old)
     return np.sqrt(np.maximum(squares + ratio**2 * total(lambda old, new: old**2), 0.0)) / loss
+
+
+def _fit_vad(evidence: Evidence, replicas: str, **options: Any) -> tuple[ScoreMap, float]:
+    """Return map and λ of VAD on replicas whose kind is known."""
+    vad = VAD(scale="logit", replicas=replicas, lambda_floor=LAMBDA_FLOOR, **options)
+    fitted = fit_vad(vad, evidence).fitted()
+    assert fitted.record is not None
+    assert fitted.record.lambda_ is not None
+    return fitted.map, fitted.record.lambda_
 
 
 def slope_of(platt: ScoreMap | None) -> float:

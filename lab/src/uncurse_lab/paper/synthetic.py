@@ -231,6 +231,7 @@ _TITLES = {
     "mce": ("MCE", 1),
     "log_loss_reduction": ("Log-loss reduction, %", 100),
 }
+_ENOUGH = 20  # replications
 _LEGEND = (
     "Calibration error: Σf/Σy − 1 on the top α of the test rows, against their labels. VAD: two bootstraps beside the "
     "served model; VAD(p): the same on probabilities instead of logits; VAD (S=3): three bootstraps. Algorithm 1, "
@@ -249,12 +250,12 @@ def golden_parts(records: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
         figures = (f"{ours:.6f}", f"{theirs:g}", f"{ours - theirs:+.1e}")
         table.append((f"{100 * one['alpha']:g}%", one["figure"], *figures))
     yield (
-        "The authors' random stream, means over 100 replications. Vanilla, VAD and VAD(p) are ratios Σf/Σy; the "
-        "paper's tables have calibration errors, Σf/Σy − 1, in percent. λ does not depend on α: it differs between "
-        "2% and 10% because the stream runs on, so that each α has bootstraps of its own."
+        "The 100 replications of the authors, drawn with their random numbers: means of our code beside those of "
+        "theirs. Vanilla, VAD and VAD(p) are ratios Σf/Σy; the paper's tables have calibration errors, Σf/Σy − 1, in "
+        "percent. λ differs between 2% and 10% because the random numbers run on, so each α has bootstraps of its own."
     )
     largest = max(abs(one["ours"] - one["theirs"]) for one in records)
-    agree = "all agree to four decimals" if largest < 1e-4 else "they do not agree to four decimals"
+    agree = "all agree to four decimals" if largest < 1e-4 else "some differ in the first four decimals"
     yield TextTable("", table, left=2)
     yield f"{len(records)} figures, largest difference {largest:.1e}: {agree}."
 
@@ -285,7 +286,11 @@ def parts(tables: SyntheticTables) -> Iterator[Part]:
     title = "Calibration error, %, with other replicas (in brackets: against the true probabilities), and mean λ"
     yield TextTable(title, table)
     far, count = count_far(tables.cells)
-    yield f"{far} of {count} cells lie more than 3 combined standard errors away."
+    few = ""
+    if tables.replications < _ENOUGH:
+        few = f" {tables.replications} replications are too few to compare: their standard errors are unreliable"
+        few += f", so use {_ENOUGH} or more."
+    yield f"{far} of {count} cells lie more than 3 combined standard errors away from the paper's.{few}"
 
 
 def _cell_text(cell: SyntheticCell, unit: int) -> str:

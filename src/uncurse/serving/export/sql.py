@@ -38,9 +38,6 @@ class _Dialect:
             raise UncurseError("'' names no column; pass the column's name")
         return _quoted(column, self.quote, self.name_escapes)
 
-    def literal(self, text: str) -> str:
-        return _quoted(text, "'", self.escapes)
-
     def number(self, value: float, exact: bool = True) -> str:
         """Write a number with an exponent, or it would be a decimal; with twelve digits unless it must be exact."""
         text = repr((value if exact else float(f"{value:.12g}")) + 0.0)  # + 0.0 removes the sign of -0.0
@@ -111,8 +108,9 @@ CASE WHEN "p"<0.5e0 THEN 0.1e0 ELSE 0.2e0 END END
     default = score_map.default if isinstance(score_map, Segmented) else score_map
     result = _prediction(default, column, form)
     if isinstance(score_map, Segmented) and score_map.maps:
-        parts = score_map.maps.items()
-        cases = (f"WHEN {form.literal(name)} THEN {_prediction(part, column, form)}" for name, part in parts)
+        parts = score_map.maps.values()
+        names = (_quoted(name, "'", form.escapes) for name in score_map.maps)
+        cases = (f"WHEN {n} THEN {_prediction(part, column, form)}" for n, part in zip(names, parts, strict=True))
         result = f"CASE CAST({form.name(str(segment))} AS {form.text}) {' '.join(cases)} ELSE {result} END"
     low, high = map(form.number, compile_map(default).valid)
     text = f"CASE WHEN CAST({column} AS {form.double}) BETWEEN {low} AND {high} THEN {result} END"

@@ -229,19 +229,15 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
     return {attribute.name: attribute for attribute in node.attribute}
 
 
-def _is_pair(graph: GraphProto, node: NodeProto) -> bool:
-    """Tell whether a node puts ? − p and p side by side, as classifiers do with 1 − p."""
-    other = _maker(graph, node.input[0]) if node.op_type == "Concat" and len(node.input) == 2 else None
-    return other is not None and other.op_type == "Sub" and other.input[1] == node.input[1]
-
-
 def _path(graph: GraphProto, name: str) -> list[NodeProto]:
     """Return the nodes from a tensor back to the one that computes it, past those that only move or pair it."""
     path = []
     node = _maker(graph, name)
     while node is not None:
         path.append(node)
-        paired = _is_pair(graph, node)
+        # A pair puts ? − p and p side by side, as classifiers do with 1 − p.
+        other = _maker(graph, node.input[0]) if node.op_type == "Concat" and len(node.input) == 2 else None
+        paired = other is not None and other.op_type == "Sub" and other.input[1] == node.input[1]
         if not node.input or not (paired or node.op_type in _PASSED):
             return path
         node = _maker(graph, node.input[1 if paired else 0])
