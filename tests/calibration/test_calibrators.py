@@ -332,3 +332,15 @@ def test_smoothing_uses_the_effective_number_of_rows():
     l, y, w = np.repeat([-1.0, 1.0], 20), np.repeat([0, 1], 20), np.tile([1.0, 3.0], 20)
     p = calibrate("isotonic", l, y, sample_weight=w)([-1.0, 1.0])
     np.testing.assert_allclose(p, [0.5 / 17, 16.5 / 17], rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", sorted(CALIBRATORS))
+def test_labels_that_fall_as_scores_rise_are_refused(method):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-2, 1, 2_000)
+    scores = np.append(truth, [-5e4, -6e4])  # two outliers do not decide
+    labels = np.append(rng.random(2_000) < expit(truth), [1, 1])
+    with pytest.raises(UncurseError, match="labels fall as scores rise"):
+        calibrate(method, scores[:-2], 1 - labels[:-2])
+    if method in ("isotonic", "histogram"):
+        assert calibrate(method, scores, labels)([0.0])[0] > calibrate(method, scores, labels)([-3.0])[0]

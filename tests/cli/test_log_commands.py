@@ -398,6 +398,15 @@ def test_evaluate_says_whether_maps_help_by_share_and_by_segment(run):
     assert all(f'<th scope="row">{name}</th>' in page for name in segments)
 
 
+def test_segments_without_a_selected_row_are_counted_and_not_shown(run):
+    site = pl.when(pl.col("s1") < -2).then(pl.lit("low")).otherwise("site")
+    low = make(8_000).with_columns(site=site)
+    low.write_parquet("log.parquet")
+    words = ["evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--segment", "site", "--top", "10%"]
+    assert run(*words, "--format", "table").splitlines()[-1] == "… and 1 segment with fewer selected rows, or none"
+    assert sorted(json.loads(run(*words))["segments"]) == ["news", "sport"]
+
+
 def test_by_default_shares_that_select_too_few_rows_are_left_out(run):
     for rows, shares in ((8_000, ["2%", "5%", "10%"]), (300, ["10%"])):
         make(rows).write_parquet("log.parquet")

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import os
+import sys
 from contextlib import nullcontext
 from decimal import Decimal
 

@@ -154,6 +154,14 @@ def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
     assert "refresh" not in page.next_step
 
 
+def test_the_page_recommends_to_check_the_nearest_of_several_maps_on_other_rows(methods):
+    far, near = (replace(with_errors(methods[1], error), name=name) for error, name in ((0.2, "far"), (0.01, "near")))
+    page = evaluation_page([with_errors(methods[0], 0.2), far, near])
+    assert "far" in page.headline
+    assert page.next_step.startswith("evaluate near alone on other rows")
+    assert "near alone" not in evaluation_page([with_errors(methods[0], 0.2), near, far]).next_step
+
+
 def test_the_page_recommends_a_refresh_if_the_map_helps_and_an_error_remains(methods):
     page = evaluation_page([with_errors(methods[0], 0.2), with_errors(methods[1], 0.1)])
     assert "helps" in page.headline

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._types import Array
+from ..errors import UncurseError
 from ..links import logistic, logit
 from ..maps import ScoreMap, Steps
 from ..validation import check_choice, check_count, check_flag, check_share
@@ -32,6 +33,7 @@ def histogram(
     limited to the number of rows. ``refine_top=0.001`` halves the last bin until it holds at most that share of the
     weight, so that it is not wider than the selection.
     """
+    _check_rising(sample)
     cuts, edges = make_bins(sample, n_bins, strategy, refine_top)
     return steps(sample, cuts, edges, sample.label, strict)
 
@@ -51,8 +53,17 @@ def scaling_binning(
 
 def isotonic(sample: Sample, *, strict: bool = True) -> ScoreMap:
     """Isotonic regression (Zadrozny and Elkan 2002): the best non-decreasing step function."""
+    _check_rising(sample)
     cuts = isotonic_levels(sample.label / sample.weight, sample.weight)[0][1:]
     return steps(sample, cuts, edges_at(sample, cuts), sample.label, strict)
+
+
+def _check_rising(sample: Sample) -> None:
+    """Raise an error if labels fall as the ranks of the scores rise, beyond chance."""
+    total = sample.weight.sum()
+    rank, rate = np.cumsum(sample.weight) - (sample.weight + total) / 2, sample.label.sum() / total
+    if sample.label @ rank < -4 * np.sqrt(rate * (1 - rate) * (sample.weight @ np.square(rank))):
+        raise UncurseError("labels fall as scores rise; is the label, or the score, reversed?")
 
 
 def make_bins(sample: Sample, n_bins: int, strategy: str, refine_top: float | None) -> tuple[NDArray[np.intp], Array]:

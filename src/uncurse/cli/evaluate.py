@@ -147,7 +147,7 @@ def _collect_values(log: Sequence[str], evidence: Evidence, column: str, missing
 
 
 def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[str, list[Evaluation]]:
-    """Evaluate the methods on the selected rows of the largest segments, with the most selected rows first."""
+    """Evaluate the methods on the selected rows of the largest segments that have some, with the most rows first."""
     from ..maps import Segmented
     from ..metrics import evaluate_log
 
@@ -156,7 +156,8 @@ def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[
         maps = [None if method.fitted is None else method.fitted.map for method in methods]
         own = [one.maps.get(name, one.default) if isinstance(one, Segmented) else one for one in maps]
         found[name] = [evaluate_log(log, one, alpha, values=part) for one in own]
-    return dict(sorted(found.items(), key=lambda item: -item[1][0].rows[0].selected))
+    order = sorted(found, key=lambda name: -found[name][0].rows[0].selected)
+    return {name: found[name] for name in order if found[name][0].rows[0].selected}
 
 
 def _text(
@@ -215,9 +216,9 @@ def _text(
         where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
         title, *advice = words.segments_in_words(methods, segments)
         lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *rows]), *advice]
-        if len(log.segments) > len(rows):
-            rest = f"{len(log.segments) - len(rows):,} smaller segments"
-            lines.append(f"… and {rest}; --format json has the {len(segments)} largest")
+        if rest := len(log.segments) - len(rows):
+            more = f"; --format json has the {len(segments)} largest" if len(segments) > len(rows) else ""
+            lines.append(f"… and {rest:,} segment{'s' * (rest > 1)} with fewer selected rows, or none{more}")
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from scipy.special import polygamma
 
 from .._types import Array
 from ..errors import UncurseError
@@ -129,14 +130,20 @@ def by_segment(
     spread = np.array([covariance[0, 0] for _, covariance in parts.values()])
     known = (rows > 2 * (1 + 1e-9)) & (spread > 0)
     noise = np.array([float(kind.noise_variance(c)) if variance is None else variance for _, c in parts.values()])
-    # The common λ is that within segments: the spread between centers is not noise.
-    within = 1 - whole.noise / whole.variance
+    # The common 1 − λ is that within segments: the spread between centers is not noise.
+    common, ratios = whole.noise / whole.variance, np.full(len(rows), np.nan)
     if known.any():
-        within = 1 - float(rows[known] @ noise[known]) / float(rows[known] @ spread[known])
-    own = np.where(known, 1 - noise / np.where(known, spread, 1.0), within)
-    differences = 0 if variance is not None else kind.differences(len(next(iter(parts.values()))[0]))
-    errors = np.array([normal_error(within, n, differences, kind.exchangeable) for n in rows])
-    values = shrink_towards(within, own, np.where(known, errors, np.inf))
+        n = rows[known]
+        ratios[known] = noise[known] / spread[known]
+        common = float(n @ noise[known]) / float(n @ spread[known])
+    values = np.full(len(rows), 1 - common)
+    if common > 0:  # in log(1 − λ), whose errors are nearly normal also for a few rows, and no λ is negative by chance
+        differences = 0 if variance is not None else kind.differences(len(next(iter(parts.values()))[0]))
+        errors = np.full(len(rows), np.inf)
+        errors[known] = [normal_error(1 - common, n, differences, kind.exchangeable) / common for n in rows[known]]
+        errors[known] *= np.sqrt(rows[known] / 2 * polygamma(1, (rows[known] - 1) / 2))  # of the log of a variance
+        logs = np.log(np.maximum(np.where(known, ratios, common), common / 100))
+        values = 1 - np.exp(shrink_towards(float(np.log(common)), logs, errors))
     means = np.array([mean[0] for mean, _ in parts.values()])
     if center_of is not None:
         means = np.array([center_of(part) for part in pool.segments.values()])

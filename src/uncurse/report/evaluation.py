@@ -346,6 +346,10 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
         error = errors_in_words(methods[0].evaluation.rows, names)
         steps = {"too": "correct the scores with `uncurse fit`", "neither": "evaluate on more labeled rows"}
         return steps.get(error.split()[0], "")
+    best = max(range(len(methods)), key=lambda i: found.nearest[i])
+    if best > 1:  # the headline is about another map
+        name = methods[best].name
+        return f"evaluate {name} alone on other rows: it is the nearest here, and the best of several looks too good"
     serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
     if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
         serve = "put the map into the model with `uncurse fold`"
