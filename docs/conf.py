@@ -54,6 +54,7 @@ autosummary_imported_members = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
+toc_object_entries_show_parents = "hide"  # long names do not fit beside a page
 default_role = "literal"  # docstrings quote names with single backticks
 
 

@@ -70,7 +70,7 @@ ax.set(xscale="log", xlabel="selected share, %", ylabel="predicted / true − 1,
 ax.set(xticks=[0.5, 1, 2, 5, 10, 20], xticklabels=["0.5", "1", "2", "5", "10", "20"])
 before, after = (errors(predictions[name], [0.05])[0] for name in ("as served", "UncursedClassifierCV"))
 ax.set_title(f"Top 5%: {before:+z.0f}% → {after:+z.0f}%")
-ax.legend()
+ax.legend(loc="center", ncols=2)
 plt.show()
 
 # %%

@@ -101,6 +101,7 @@ def formula(score_map: Affine) -> str:
 def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
     """Draw a map on the range of its pool, on logarithmic axes if predictions are rates."""
     from ..evidence.spec import logit_offset
+    from ..methods.records import TOP_SHARES
 
     scores = None if record is None else record.pool.scores
     low, high = (-6.0, 2.0) if scores is None else (scores.edges[0], scores.edges[-1])
@@ -123,10 +124,19 @@ def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
     ends = [f"{math.exp(end) if logarithmic else end:.3g}" for end in (top, bottom, served[0], served[-1])]
     names, width = {0: ends[0], _HEIGHT - 1: ends[1]}, max(map(len, ends[:2]))
     margin = " " * width
+    edges = [" "] * _WIDTH
+    if scores is not None:
+        for logit in np.interp((0.02, 0.1), TOP_SHARES, scores.top):
+            edges[int(np.clip(np.searchsorted(x, logit), 0, _WIDTH - 1))] = "▲"
     return [
-        "prediction: ● with the map, · as served",
+        f"prediction{', on log scales' * logarithmic}: ● with the map, · as served",
         *(f"{names.get(i, ''):>{width}} │{''.join(row)}".rstrip() for i, row in enumerate(rows)),
         f"{margin} └{'─' * _WIDTH}",
         f"{margin}  {ends[2]}{ends[3]:>{_WIDTH - len(ends[2])}}",
         f"{margin}  {'prediction as served':^{_WIDTH}}".rstrip(),
+        *(
+            []
+            if scores is None
+            else [f"{margin}  {''.join(edges)}".rstrip(), f"{margin}  ▲ lowest of the top 10% and 2%"]
+        ),
     ]

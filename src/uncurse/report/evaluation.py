@@ -107,9 +107,8 @@ def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
     name = methods[1].name
     sure = probability(found.nearer[1])
     single = sorted(one for one in found.nearer_by_share[1] if one is not None)
-    if len(single) > 1:
-        ends = dict.fromkeys(map(probability, (single[0], single[-1])))
-        sure += f" over all shares, {' to '.join(ends)} at {'single ones' if len(ends) > 1 else 'each'}"
+    ends = dict.fromkeys(map(probability, (single[0], single[-1])))
+    sure += "" if len(single) == 1 else f" over all shares, {' to '.join(ends)} at single ones"
     text = f"Probability that {name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
     if len(methods) > 2:
         order = sorted(range(len(methods)), key=lambda i: -found.nearest[i])
