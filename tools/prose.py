@@ -1,7 +1,7 @@
-"""Check the prose of the project against its own word list: ``python -m tools.prose``.
+"""Check the prose of the project with proselint and its own word list: ``python -m tools.prose``.
 
 It reads the README, the pages of the site, and the docstrings and texts of the package. Code blocks and names in
-backticks are left out.
+backticks are left out. Proselint reads the pages alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from proselint.checks import __register__
+from proselint.config import DEFAULT
+from proselint.registry import CheckRegistry
+from proselint.tools import LintFile
 
 ROOT = Path(__file__).parents[1]
 #: What not to write, and what to write instead.
@@ -41,6 +46,8 @@ ON_PAGES = {
     r"(?<![\w.,;)\]/\\-])\.\d": "a digit before the decimal point",
     r"\d%? ± ?\d": "an interval such as +13% to +28%, or (standard error 0.2%)",
 }
+#: Checks of proselint that mistake tables and file names for prose.
+NOT_CHECKED = {"dates_times": False, "lexical_illusions": False, "misc.capitalization": False, "typography": False}
 
 
 def files() -> list[Path]:
@@ -74,9 +81,13 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 def findings() -> list[str]:
     """Return what is wrong, with its place."""
     found = []
+    CheckRegistry().register_many(__register__)
+    config = {**DEFAULT, "checks": DEFAULT["checks"] | NOT_CHECKED}
     for path in sorted(files()):
         rules = WORDS | (ON_PAGES if path.suffix == ".md" else {})
         for number, line in lines(path):
+            for fault in LintFile("page", line).lint(config) if line and path.suffix == ".md" else ():
+                found.append(f"{path.relative_to(ROOT)}:{number}: {fault.check_result.message}")
             for pattern, instead in rules.items():
                 for match in re.finditer(pattern, line, re.I):
                     place = f"{path.relative_to(ROOT)}:{number}"
