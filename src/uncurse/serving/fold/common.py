@@ -23,6 +23,7 @@ from ...maps.program import SERVE_SEGMENTS
 from ...version import __version__
 
 _TRY_SECONDS = 300
+_TRY = "import sys; sys.modules |= dict.fromkeys(('pandas', 'pyarrow', 'sklearn')); "  # which take a second to import
 STAMP = "uncurse_fold"  # under which a model says what was folded into it
 USE_THE_LINE = "fold the straight line nearest to it (`to_affine` of a fitted method, or `uncurse fit --affine`)"
 ELSEWHERE = (
@@ -55,7 +56,7 @@ def stamp_after(score_map: ScoreMap, stamp: str | None) -> str:
 def try_elsewhere(library: str, code: str, path: Path) -> None:
     """Read a model file in another process first: a damaged one may end the process, or never return."""
     try:
-        subprocess.run([sys.executable, "-c", code, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
+        subprocess.run([sys.executable, "-c", _TRY + code, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
     except subprocess.SubprocessError:
         raise UncurseError(f"{library} does not read {path}: it is damaged or cut off; save it again") from None
 

@@ -30,7 +30,7 @@ from .common import (
 )
 
 _TRY = (
-    "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
+    "import lightgbm, numpy; model = lightgbm.Booster(model_file=sys.argv[1]); "
     "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
 )
 # Among the parameters, which LightGBM keeps. Of one that it does not recognize, it would warn at every load.

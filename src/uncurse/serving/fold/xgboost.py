@@ -30,7 +30,7 @@ from .common import (
     with_booster,
 )
 
-_TRY = "import sys, xgboost; xgboost.Booster().load_model(bytearray(open(sys.argv[1], 'rb').read()))"
+_TRY = "import xgboost; xgboost.Booster().load_model(bytearray(open(sys.argv[1], 'rb').read()))"
 # Objectives whose base score is stored as a prediction; others return their sum itself.
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
