@@ -102,11 +102,10 @@ def with_booster(model: Any, booster: Any) -> Any:
     return made
 
 
-def predictions_of(model: Any) -> list[Scorer]:
-    """Return what an estimator itself predicts; a Booster predicts its sum."""
-    if hasattr(model, "predict_proba"):
-        return [Scorer(model.predict_proba)]
-    return [Scorer(model.predict)] if hasattr(model, "_Booster") else []
+def predictions_of(estimator: Any) -> Scorer:
+    """Return the probabilities of an estimator, else its decision function, else its predictions."""
+    names = ("predict_proba", "decision_function", "predict")
+    return Scorer(next(getattr(estimator, name) for name in names if hasattr(estimator, name)))
 
 
 def draw_rows(width: int, features: Any = (), thresholds: Any = ()) -> list[Array]:

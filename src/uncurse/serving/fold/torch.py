@@ -102,7 +102,7 @@ def _fold_state(state: dict[str, Any], slope: float, intercept: float, layer: st
 # ---------------------------------------------------------------------------- running
 
 
-def scorers(model: Any, *, layer: str | None = None) -> list[Scorer]:
+def scorer(model: Any, *, layer: str | None = None) -> Scorer:
     """Return a module as a function, whatever the layer; it scores with a copy, which a forward may change."""
     if isinstance(model, dict):
         raise UncurseError("weights have no graph, so they cannot score; fold and verify the module in Python")
@@ -112,7 +112,7 @@ def scorers(model: Any, *, layer: str | None = None) -> list[Scorer]:
         with torch.no_grad():
             return np.asarray(module(*(x if isinstance(x, tuple | list) else (x,))).double().cpu())
 
-    return [Scorer(score)]
+    return Scorer(score)
 
 
 def rows_for(model: Any) -> list[Any]:
