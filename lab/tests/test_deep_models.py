@@ -153,26 +153,6 @@ def test_a_falling_rate_takes_twenty_values(optimizer, in_double):
     np.testing.assert_allclose(fit.logits(clicks)[:, 0], plain(*inputs(clicks)).detach(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("name", MODELS)
-def test_a_training_that_resumes_ends_in_the_same_bits(name, optimizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("uncurse.deep.training._CHECKPOINT_SECONDS", 0.0)
-    options = {"optimizer": optimizer, "batch_size": 64, "epochs": 3, "snapshots": (0.2, 0.8)}
-    whole = train_replicas(MODELS[name], draw(), **options)
-
-    def stop(progress):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_replicas(MODELS[name], draw(), checkpoint=tmp_path / "c", progress=stop, **options)
-    fit = train_replicas(MODELS[name], draw(), checkpoint=tmp_path / "c", **options)
-    assert fit.began == 5
-    for share in (None, 0.2, 0.8):
-        np.testing.assert_array_equal(fit.logits(draw(), snapshot=share), whole.logits(draw(), snapshot=share))
-    with pytest.raises(UncurseError, match="another training"):
-        train_replicas(MODELS[name], draw(), checkpoint=tmp_path / "c", rows=[np.arange(300)] * 2, **options)
-
-
 def test_a_snapshot_may_be_scored_at_once_and_not_kept():
     clicks, seen = draw(), {}
     options = {"batch_size": 64, "epochs": 2, "snapshots": (0.5, 0.9)}
