@@ -33,7 +33,9 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread", "one_process")
 
 @pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out")
 @pytest.mark.parametrize(("name", "rows", "models"), [("criteo", 4_000, 3), ("avazu", 2_400, 2)])
-def test_a_small_world_goes_from_rows_to_every_table(name, rows, models):
+def test_a_small_world_goes_from_rows_to_every_table(name, rows, models, monkeypatch):
+    few = partial(clicks_module.measure, alphas=[0.1, 1.0], bins=[40, 50])  # each α takes as long as the training
+    monkeypatch.setattr(clicks_module, "measure", few)
     said: list[str] = []
     tables = run(name, rows=rows, models=models, epochs=2, say=said.append)
     assert tables.models == models
@@ -50,7 +52,7 @@ def test_a_small_world_goes_from_rows_to_every_table(name, rows, models):
 
 @pytest.mark.filterwarnings("ignore:.*were not above", "ignore:left out", "ignore:.* is left out for")
 def test_worlds_have_rows_and_networks_of_their_own(monkeypatch):
-    few = partial(clicks_module.measure, alphas=[1.0], bins=[50], methods=["VAD"])  # the test above has all figures
+    few = partial(clicks_module.measure, alphas=[1.0], bins=[50], methods=["VAD"])  # the test above has more figures
     monkeypatch.setattr(clicks_module, "measure", few)
     tables = run("criteo", rows=2_000, models=2, epochs=1, worlds=2, thinning="same")
     first, second = tables.networks

@@ -97,7 +97,8 @@ def fold(
         for folded in module.fold_model(score_map, model, **options):
             try:
                 if blocks:
-                    check_fold(score_map, *(module.scorer(one, **options) for one in (model, folded)), blocks, what)
+                    served, after = (module.scorer(one, **options) for one in (model, folded))
+                    check_fold(score_map, served, after, blocks, what)
                 return folded
             except UncurseError as reason:
                 error = error or reason
