@@ -37,7 +37,7 @@ class ClickModel(nn.Module):
 
 
 def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
-    """Raise UncurseError if a code is outside its field: in the table of a stack, another field's row would be there."""
+    """Raise UncurseError if a code is outside its field; a stack would look up a row of another field."""
     if codes.is_floating_point() or codes.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
         raise UncurseError(f"codes are {codes.dtype}; pass int32 or int64")
     if not len(codes):
