@@ -98,9 +98,6 @@ class ModuleStack(Stack):
         self._shell = modules[0]  # its own numbers are never used
         self._blank = copy.deepcopy(modules[0])
 
-    def __repr__(self) -> str:
-        return repr(self._blank)
-
     def reseed(self, seed: int, step: int) -> None:
         """Choose the random numbers of a step."""
         # Dropout draws from the global stream: seeded by the step, its numbers do not depend on what drew before.

@@ -122,9 +122,6 @@ class ClickStack(Stack):
         self._offsets = starts + first[:, None, None]  # (R, 1, F)
         self._looked_up: tuple[Tensor, Tensor] | None = None  # by a step: places in the table, and their rows
 
-    def __repr__(self) -> str:
-        return repr(self.model)
-
     def check_inputs(self, *inputs: Tensor) -> None:
         """Raise UncurseError if a code is outside its field."""
         check_codes(inputs[1], self.sizes)

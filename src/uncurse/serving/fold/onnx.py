@@ -168,10 +168,10 @@ def scorer(model: ModelProto, *, output: str | None = None) -> Scorer:
     def others(x: Any) -> dict[str, Any]:
         p = columns_of(score(x))[0]
         found = {one.name: np.asarray(run(x, one.name)) for one in model.graph.output if one.name != name}
-        # A label follows the score: compare whether it still tells rows above a half from rows below.
-        for one in (one.name for one in model.graph.output if one.name != name and _is_label(one)):
-            label = found[one].ravel()
-            found[one] = np.array(not set(label[p > 0.501].tolist()) & set(label[p < 0.499].tolist()))
+        for one in model.graph.output:
+            if one.name in found and _is_label(one):  # it follows the score: does it still tell rows on either side?
+                label = found[one.name].ravel()
+                found[one.name] = np.array(not set(label[p > 0.501].tolist()) & set(label[p < 0.499].tolist()))
         return found
 
     return Scorer(score, others=others)

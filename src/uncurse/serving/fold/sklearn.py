@@ -84,7 +84,6 @@ def rows_for(model: Any) -> list[Array]:
     """Draw rows near the thresholds of the trees, or at random; of a pipeline the model inside it was compared."""
     if _inside(model) is not None:
         return []
-    width = getattr(model, "n_features_in_", None) or np.shape(model.coef_)[-1]
     trees = [tree.tree_ for tree in model.estimators_[:, 0]] if isinstance(model, _BOOSTED) else []
     splits = [np.concatenate([getattr(tree, name) for tree in trees] or [[]]) for name in ("feature", "threshold")]
-    return draw_rows(width, *splits)
+    return draw_rows(model.n_features_in_, *splits)
