@@ -131,7 +131,7 @@ def rows_for(model: Any) -> list[Any]:
 def read(path: Path) -> dict[str, Any]:
     """Read the state dict of a file of weights."""
     if _is_safetensors(path):
-        with needing("safetensors"):
+        with needing("torch"):  # the extra that has it
             from safetensors import safe_open
             from safetensors.torch import load_file
         with calling_library(f"{path} is no whole safetensors file"):
