@@ -46,8 +46,8 @@ def _link(model: Any) -> str | None:
 
 
 def scorer(model: Any) -> Scorer:
-    """Return the probabilities of a classifier, else the sum of the model, or its exponential."""
-    if hasattr(model, "predict_proba"):
+    """Return what an estimator predicts; of a bare CatBoost model its sum, or the exponential of it."""
+    if type(model) is not catboost.CatBoost:
         return predictions_of(model)
     link = _link(model)
     form, space = "Exponent" if link == "log" else "RawFormulaVal", "logit" if link == "logistic" else None
