@@ -39,8 +39,7 @@ def data(sizes: tuple[int, ...], dense: int, rows: int, device: torch.device) ->
 def time_steps(model: Any, clicks: Clicks, plan: Plan, steps: int, repeats: int = 5) -> float:
     """Seconds a step, the best of some rounds."""
     device = clicks.codes.device
-    stack = stack_models(model, clicks, plan.seeds, device)
-    run = Run(stack, plan, [clicks.dense, clicks.codes], clicks.label)
+    run = Run(lambda device: stack_models(model, clicks, plan.seeds, device), clicks, plan, device=device)
     run.shuffle(0)
     for _ in range(5):
         run.advance()

@@ -98,24 +98,6 @@ def test_a_network_with_dropout_is_trained_in_a_graph():
     assert np.abs(module(x)[:, 0].detach().cpu().numpy() - fit.logits((x,))[:, 1]).max() < 1e-2
 
 
-def test_a_checkpoint_goes_on_where_it_was_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("uncurse.deep.training._CHECKPOINT_SECONDS", 0.0)
-    shape, dense, fields = SHAPES["xdeepfm, odd"]
-    clicks = draw(dense, fields, rows=1_000)
-    options = {"epochs": 2, "optimizer": "adam", "learning_rate": 1e-2, "snapshots": (0.4,)}
-    whole = train_replicas(shape, clicks, **options)
-
-    def stop(progress):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_replicas(shape, clicks, checkpoint=tmp_path / "c", progress=stop, **options)
-    fit = train_replicas(shape, clicks, checkpoint=tmp_path / "c", **options)
-    assert fit.began == 8
-    for share in (None, 0.4):
-        np.testing.assert_allclose(fit.logits(clicks, snapshot=share), whole.logits(clicks, snapshot=share), atol=1e-3)
-
-
 def test_a_served_module_moves_between_devices():
     shape, dense, fields = SHAPES["dlrm"]
     clicks = draw(dense, fields)

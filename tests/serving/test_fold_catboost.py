@@ -77,3 +77,12 @@ def test_counts_of_catboost_and_settings_stay(world):
     folded = fold(score_map, model)
     close(folded.predict(X), score_map(model.predict(X)), 1e-12)
     assert folded.get_params() == model.get_params()
+
+
+def test_a_ranker_of_catboost(world):
+    import catboost
+
+    X, y, _ = world
+    options = {"iterations": 5, "verbose": 0, "thread_count": 1, "allow_writing_files": False}
+    model = catboost.CatBoostRanker(**options).fit(X, y, group_id=np.arange(len(y)) // 20)
+    close(fold(MAP, model).predict(X), 0.8 * model.predict(X) - 0.3, 1e-12)

@@ -68,7 +68,6 @@ class Encoded:
     names: tuple[str, ...]  # of the categories
     sizes: tuple[int, ...]  # number of codes of each category, 0 and 1 included
     numbers: tuple[str, ...]  # names of the dense columns
-    training_rows: int
     training_crc: int  # CRC-32 of the training mask, 0 if all rows are training rows
     source: str  # name of the log
     source_bytes: int
@@ -173,7 +172,6 @@ def encode(
     about = {
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
-        "training_rows": len(frame) if mask is None else int(mask.sum()),
         "training_crc": 0 if mask is None else zlib.crc32(mask.tobytes()),
         "source": source.name,
         "source_bytes": source.stat().st_size,

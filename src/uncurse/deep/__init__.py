@@ -9,7 +9,7 @@ from typing import Any
 
 from ..optional import needing
 
-__all__ = ["Progress", "Replicas", "train_replicas"]
+__all__ = ["Replicas", "train_replicas"]
 
 
 def __getattr__(name: str) -> Any:

@@ -60,18 +60,9 @@ class Stack:
         return made
 
     def use_adam(self) -> None:
-        """Optimize by Adam instead of SGD. All of its state is made here, so that a checkpoint can fill it."""
+        """Optimize by Adam instead of SGD."""
         cuda = self.device.type == "cuda"
         self.adam = torch.optim.Adam(list(self.weights.values()), fused=True, capturable=cuda)
-        for w in self.weights.values():
-            step = torch.zeros((), device=self.device)
-            self.adam.state[w] = {"step": step, "exp_avg": torch.zeros_like(w), "exp_avg_sq": torch.zeros_like(w)}
-
-    def optimizer_state(self) -> dict[str, Tensor]:
-        """Return what the optimizer changes besides the models, by name."""
-        if self.adam is None:
-            return {}
-        return {f"{name}/{part}": x for name, w in self.weights.items() for part, x in self.adam.state[w].items()}
 
     @torch.no_grad()
     def step(self) -> None:
@@ -107,12 +98,9 @@ class ModuleStack(Stack):
         self._shell = modules[0]  # its own numbers are never used
         self._blank = copy.deepcopy(modules[0])
 
-    def __repr__(self) -> str:
-        return repr(self._blank)
-
     def reseed(self, seed: int, step: int) -> None:
         """Choose the random numbers of a step."""
-        # Dropout draws from the global stream: a step's numbers follow from its place, so a resumed run repeats them.
+        # Dropout draws from the global stream: seeded by the step, its numbers do not depend on what drew before.
         self._stream = int(np.random.SeedSequence([seed, 0, step]).generate_state(1, np.uint64)[0] >> 1)
 
     def module(self, replica: int) -> nn.Module:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..documents import SCHEMA_VERSION, replacing
 from ..errors import UncurseError
 from ..validation import check_choice, check_count, check_flag, check_number, check_weights
 from .inputs import Dataset, check_finite, inputs_of, pick_device, tensor, tensors_of
@@ -29,7 +21,6 @@ from .stack import ModuleStack, Stack, make_modules
 
 _WARM = 3  # steps before a CUDA graph is captured: libraries make themselves ready in them
 _SMALL = 1 << 25  # weights times rows of a step that one thread does in a few milliseconds
-_CHECKPOINT_SECONDS = 60.0
 
 
 def train_replicas(
@@ -46,8 +37,6 @@ def train_replicas(
     snapshots: float | Sequence[float] = (),
     sample_weight: Any = None,
     device: Any = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: Callable[[Progress], None] | None = None,
 ) -> Replicas:
     """Train models that differ in their seed, side by side: on a GPU a second one costs a few percent, not double.
 
@@ -86,11 +75,6 @@ def train_replicas(
         Weights of the rows in the loss. Only their ratios matter.
     device : str or torch.device, optional
         By default the GPU if there is one.
-    checkpoint : path, optional
-        A safetensors file from which a killed training resumes. It is written about once a minute, more rarely if that
-        takes longer than three seconds, and at the end.
-    progress : callable, optional
-        Called about once a second; by default a bar if standard error is a terminal.
 
     Returns
     -------
@@ -116,17 +100,7 @@ def train_replicas(
     def make_stack(device: torch.device) -> Stack:
         return ModuleStack(list(make_modules(model, plan.seeds, device)), device)
 
-    return Run(make_stack, dataset, plan, sample_weight=sample_weight, device=device).train(progress, checkpoint)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training is."""
-
-    step: int
-    steps: int
-    rows_per_second: float  # of all replicas together, since this call began
-    loss: float  # mean log loss of the rows of this epoch so far, over all replicas
+    return Run(make_stack, dataset, plan, sample_weight=sample_weight, device=device).train()
 
 
 class Replicas:
@@ -136,13 +110,10 @@ class Replicas:
     ----------
     losses : ndarray of shape (epochs, replicas)
         Mean log loss of the training rows as they came.
-    began : int
-        The step at which this call began: 0, or where a checkpoint had left off.
     """
 
     def __init__(self, run: Run) -> None:
-        self._stack, self._snapshots = run.stack, run.snapshots
-        self.losses, self.began = run.losses.numpy(), run.began
+        self._stack, self._snapshots, self.losses = run.stack, run.snapshots, run.losses.numpy()
 
     def __repr__(self) -> str:
         last = self.losses[-1]
@@ -209,7 +180,7 @@ class Replicas:
 # ---------------------------------------------------------------------------- the training of any stack
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """How to train. What becomes of a replica depends on its seed, not on who trains beside it (dropout apart)."""
 
@@ -223,21 +194,18 @@ class Plan:
     snapshots: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        counts = ("n_replicas", "epochs", "batch_size")
-        checked: dict[str, Any] = {name: check_count(getattr(self, name), name) for name in counts}
+        for name in ("n_replicas", "epochs", "batch_size"):
+            check_count(getattr(self, name), name)
         check_choice("optimizer", self.optimizer, ("sgd", "adam"))
-        checked["learning_rate"] = rate = check_number(self.learning_rate, "learning_rate")
-        if not rate > 0:
-            raise UncurseError(f"learning_rate={rate:g}; pass a number above 0, such as 0.1")
+        self.learning_rate = check_number(self.learning_rate, "learning_rate")
+        if not self.learning_rate > 0:
+            raise UncurseError(f"learning_rate={self.learning_rate:g}; pass a number above 0, such as 0.1")
         if not isinstance(self.seed, Integral) or not 0 <= self.seed < 1 << 62:
             raise UncurseError(f"seed={self.seed!r}; pass a whole number from 0 on")
+        check_flag(self.bootstrap, "bootstrap")
         for share in self.snapshots:
             if not isinstance(share, Real) or not 0 < share < 1:
                 raise UncurseError(f"snapshots holds {share!r}; pass shares of the steps, such as (0.8, 0.9)")
-        checked["snapshots"] = tuple(sorted({float(share) for share in self.snapshots}))
-        checked |= {"seed": int(self.seed), "bootstrap": check_flag(self.bootstrap, "bootstrap")}
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
 
     @property
     def seeds(self) -> list[int]:
@@ -264,20 +232,17 @@ def _settings(device: torch.device, work: int = _SMALL) -> Iterator[None]:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None] | None]:
-    """Yield the function of a progress bar, or None if standard error is not a terminal."""
+def _bar(steps: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows how many steps are done, on a bar if standard error is a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import Progress as Bar
+    from rich.progress import Progress
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training")
-        yield lambda p: bar.update(
-            task, total=p.steps, completed=p.step,
-            description=f"training: {p.rows_per_second:,.0f} rows/s, log loss {p.loss:.4f}",
-        )  # fmt: skip
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=steps)
+        yield lambda done: bar.update(task, completed=done)
 
 
 class Run:
@@ -313,7 +278,7 @@ class Run:
         self.n = len(label) if rows is None else rows.shape[1]
         self.whole, rest = divmod(self.n, plan.batch_size)  # a last batch of fewer rows is a step too
         self.per_epoch = self.whole + (rest > 0)
-        self.began, self.steps = 0, self.per_epoch * plan.epochs
+        self.steps = self.per_epoch * plan.epochs
         self.losses = torch.zeros(plan.epochs, r, dtype=torch.float64)
         self.loss = torch.zeros(r, device=device, dtype=torch.float64)  # sum over rows since the epoch began
         self.place = torch.zeros(1, device=device, dtype=torch.long)
@@ -329,60 +294,30 @@ class Run:
         graph = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
         self.graph: Any = 0 if graph else None  # steps before it is captured, then the CUDA graph
 
-    def train(
-        self, progress: Callable[[Progress], None] | None = None, checkpoint: str | os.PathLike[str] | None = None
-    ) -> Replicas:
-        """Take every step from where a checkpoint left off to the end, and return the replicas."""
-        work = sum(w.numel() for w in self.stack.weights.values()) * min(self.plan.batch_size, self.n)  # of a step
-        bar = _bar() if progress is None else nullcontext(progress)
-        with bar as report, _settings(self.stack.device, work), torch.enable_grad():
-            self.take_steps(report, checkpoint)
-        return Replicas(self)
-
-    def take_steps(self, report: Callable[[Progress], None] | None, checkpoint: str | os.PathLike[str] | None) -> None:
-        """Take the steps, report them, and write checkpoints."""
+    def train(self) -> Replicas:
+        """Take every step, and return the replicas."""
         plan, stack = self.plan, self.stack
-        about = "" if checkpoint is None else self.describe()
-        self.began = done = 0 if checkpoint is None else self.load(checkpoint, about)
-        began = reported = saved = time.perf_counter()
-        took, earlier = 0.0, self.trained(done)
-        while done < self.steps:
-            epoch, step = divmod(done, self.per_epoch)
-            if step == 0:
-                self.loss.zero_()
-            if step == 0 or done == self.began:
-                tail = self.shuffle(epoch)
-                self.place.fill_(step)
-            rate = plan.rate_at(done / self.steps)
-            if rate != stack.learning_rate:
-                stack.learning_rate, self.graph = rate, None if self.graph is None else 0  # a graph has constants
-            stack.reseed(plan.seed, done)
-            if step < self.whole:
-                self.advance()
-            else:
-                self.step(tail)
-            done += 1
-            for share in plan.snapshots:
-                if done == max(1, round(share * self.steps)):
-                    self.keep_snapshot(share)
-            ends = step + 1 == self.per_epoch
-            if ends:
-                self.end_epoch(epoch)
-            now = time.perf_counter()
-            if checkpoint is not None and (done == self.steps or now - saved > max(1, took / 3) * _CHECKPOINT_SECONDS):
-                self.save(checkpoint, done, about)
-                saved = time.perf_counter()
-                took = saved - now
-            if report is not None and (ends or (done % 32 == 0 and now - reported > 1)):  # reading a loss waits
-                speed = (self.trained(done) - earlier) * plan.n_replicas / (now - began)
-                loss = float(self.loss.mean()) / (self.trained(done) - epoch * self.n)
-                report(Progress(done, self.steps, speed, loss))
-                reported = now
-
-    def trained(self, step: int) -> int:
-        """Return how many rows a replica was trained on before a step."""
-        epochs, batches = divmod(step, self.per_epoch)
-        return epochs * self.n + batches * self.plan.batch_size
+        work = sum(w.numel() for w in stack.weights.values()) * min(plan.batch_size, self.n)  # of a step
+        with _bar(self.steps) as show, _settings(stack.device, work), torch.enable_grad():
+            for done in range(self.steps):
+                epoch, step = divmod(done, self.per_epoch)
+                if step == 0:
+                    tail = self.shuffle(epoch)
+                rate = plan.rate_at(done / self.steps)
+                if rate != stack.learning_rate:
+                    stack.learning_rate, self.graph = rate, None if self.graph is None else 0  # a graph has constants
+                stack.reseed(plan.seed, done)
+                if step < self.whole:
+                    self.advance()
+                else:
+                    self.step(tail)
+                for share in plan.snapshots:
+                    if done + 1 == max(1, round(share * self.steps)):
+                        self.keep_snapshot(share)
+                if step + 1 == self.per_epoch:
+                    self.end_epoch(epoch)
+                show(done + 1)
+        return Replicas(self)
 
     def end_epoch(self, epoch: int) -> None:
         """Note the mean log loss of every replica; raise if one is not finite."""
@@ -391,6 +326,7 @@ class Run:
             weight = self.weight if self.rows is None else self.weight.gather(1, self.rows.long())
             total = weight.sum(1, dtype=torch.float64).clamp_min(1e-300)
         self.losses[epoch] = (self.loss / total).cpu()
+        self.loss.zero_()
         for replica, loss in enumerate(self.losses[epoch].tolist()):
             if not np.isfinite(loss):
                 raise UncurseError(
@@ -407,6 +343,7 @@ class Run:
 
     def shuffle(self, epoch: int) -> Tensor:
         """Draw every replica's own order of rows for an epoch; return the rows of the last, shorter batch."""
+        self.place.zero_()
         size, cut = self.order.shape[2], self.whole * self.order.shape[2]
         tails = []
         for r, seed in enumerate(self.plan.seeds):
@@ -464,61 +401,6 @@ class Run:
             self.loss += loss.sum(1)
         z.backward(g)  # type: ignore[no-untyped-call]
         self.stack.step()
-
-    # ------------------------------------------------------------------------ checkpoints
-
-    def describe(self) -> str:
-        """Return as JSON what tells this training from another: models, plan, and a check sum of the data."""
-        crc = 0
-        for x in (self.label, *self.inputs, self.rows, self.weight):
-            for part in () if x is None else torch.split(x.reshape(-1), 1 << 24):
-                crc = zlib.crc32(part.cpu().numpy().tobytes(), crc)
-        return json.dumps({"model": repr(self.stack), **asdict(self.plan), "data": [len(self.label), self.n, crc]})
-
-    def state(self) -> dict[str, Tensor]:
-        """Return all that training changes, by name, but for snapshots."""
-        models = {f"models/{name}": x.detach() for name, x in self.stack.state().items()}
-        optimizer = {f"optimizer/{name}": x for name, x in self.stack.optimizer_state().items()}
-        return {**models, **optimizer, "run/loss": self.loss, "run/losses": self.losses}
-
-    def save(self, path: str | os.PathLike[str], step: int, about: str) -> None:
-        """Write a checkpoint; one that is there is replaced in one move."""
-        head = {"kind": "checkpoint", "schema_version": str(SCHEMA_VERSION), "step": str(step), "about": about}
-        state = {name: x.contiguous() for name, x in self.state().items()}
-        for share, kept in self.snapshots.items():
-            state |= {f"snapshots/{share}/{name}": x for name, x in kept.items()}
-        try:
-            with replacing(path) as temporary:
-                save_file(state, temporary, head)
-        except OSError as error:
-            raise UncurseError(f"cannot write {path}: {error.strerror}") from None
-
-    def load(self, path: str | os.PathLike[str], about: str) -> int:
-        """Fill the state from a checkpoint of this very training; return its step, 0 if there is no file."""
-        if not Path(path).exists():
-            return 0
-        try:
-            file: Any = safe_open(path, "pt")
-        except (SafetensorError, OSError) as error:
-            raise UncurseError(f"{path} is not a checkpoint ({error}); remove it, or name another file") from None
-        with file:
-            head = file.metadata() or {}
-            if (head.get("kind"), head.get("schema_version")) != ("checkpoint", str(SCHEMA_VERSION)):
-                raise UncurseError(f"{path} is not a checkpoint of this version; remove it, or name another file")
-            was = json.loads(head["about"])
-            for name, value in json.loads(about).items():
-                if was[name] != value:
-                    raise UncurseError(
-                        f"{path} is a checkpoint of another training ({name} was {was[name]}, here {value}); remove "
-                        "it, or name another file"
-                    )
-            for name, x in self.state().items():
-                x.copy_(file.get_tensor(name))
-            for name in file.keys():  # noqa: SIM118
-                if name.startswith("snapshots/"):
-                    _, share, part = name.split("/", 2)
-                    self.snapshots.setdefault(float(share), {})[part] = file.get_tensor(name)
-            return int(head["step"])
 
 
 def _generator(device: torch.device, seed: int, purpose: int) -> torch.Generator:

@@ -176,7 +176,7 @@ def verify_files(
     if family(after) != kind:
         raise UncurseError(f"{before} and {after} are models of two libraries; pass a model and its fold")
     module, options = load_family(kind), options_for(kind, output=output)
-    first, second = (module.scorers(module.read(Path(path)), **options)[0] for path in (before, after))
+    first, second = (module.scorer(module.read(Path(path)), **options) for path in (before, after))
     rows = _rows(Path(data), features, first.names, first.categories)
     found = verify(score_map, first.score, second.score, rows)
     mine, theirs = first.others(rows), second.others(rows)

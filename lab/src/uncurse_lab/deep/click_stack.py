@@ -25,7 +25,7 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba 2015)
 _RATE_CHANGES = 20  # values of a changing learning rate: a GPU captures its step anew for each
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClickPlan(Plan):
     """A plan whose learning rate may fall linearly to a final one."""
 
@@ -47,8 +47,6 @@ def train_replicas(
     on_snapshot: Callable[[float, Replicas], None] | None = None,
     sample_weight: Any = None,
     device: Any = None,
-    checkpoint: Any = None,
-    progress: Any = None,
     **options: Any,
 ) -> Replicas:
     """Train DLRM or xDeepFM replicas side by side, as `uncurse.deep.train_replicas` trains other networks.
@@ -79,7 +77,7 @@ def train_replicas(
         lambda device: stack_models(model, clicks, plan.seeds, device), clicks, plan, rows=places,
         sample_weight=sample_weight, device=device, on_snapshot=on_snapshot,
     )  # fmt: skip
-    return run.train(progress, checkpoint)
+    return run.train()
 
 
 def stack_models(
@@ -124,9 +122,6 @@ class ClickStack(Stack):
         self._offsets = starts + first[:, None, None]  # (R, 1, F)
         self._looked_up: tuple[Tensor, Tensor] | None = None  # by a step: places in the table, and their rows
 
-    def __repr__(self) -> str:
-        return repr(self.model)
-
     def check_inputs(self, *inputs: Tensor) -> None:
         """Raise UncurseError if a code is outside its field."""
         check_codes(inputs[1], self.sizes)
@@ -170,12 +165,6 @@ class ClickStack(Stack):
         super().use_adam()
         self._sum, self._mean, self._square = (torch.zeros_like(self.table) for _ in range(3))
         self._steps = torch.zeros((), device=self.device, dtype=torch.float64)
-
-    def optimizer_state(self) -> dict[str, Tensor]:
-        """Return what the optimizer changes besides the models, by name."""
-        if self.adam is None:
-            return {}
-        return {**super().optimizer_state(), "mean": self._mean, "square": self._square, "steps": self._steps}
 
     @torch.no_grad()
     def step(self) -> None:

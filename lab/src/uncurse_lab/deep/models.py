@@ -36,14 +36,8 @@ class ClickModel(nn.Module):
         return torch.stack([table(codes[:, field]) for field, table in enumerate(tables)], 1)
 
 
-@torch.fx.wrap  # a check is not traced into
 def check_codes(codes: Tensor, sizes: Sequence[int]) -> None:
-    """Raise if a code is outside its field; skipped while PyTorch traces or compiles, which cannot branch on values."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(codes)  # by vmap or grad
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or codes.is_meta or wrapped:
-        return
-    if codes.ndim != 2 or codes.shape[1] != len(sizes):
-        raise UncurseError(f"codes have shape {tuple(codes.shape)}; pass (rows, {len(sizes)}), one column for a field")
+    """Raise UncurseError if a code is outside its field; a stack would look up a row of another field."""
     if codes.is_floating_point() or codes.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
         raise UncurseError(f"codes are {codes.dtype}; pass int32 or int64")
     if not len(codes):
@@ -89,8 +83,6 @@ class DLRM(ClickModel):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of rows."""
-        if not self.training:  # then the caller checks the data once
-            check_codes(codes, self.sizes)
         x = self.bottom(numbers)
         vectors = torch.cat([x.unsqueeze(1), self.embed(self.embeddings, codes)], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
@@ -157,8 +149,6 @@ class XDeepFM(ClickModel):
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         """Return the logits of rows."""
-        if not self.training:  # then the caller checks the data once
-            check_codes(codes, self.sizes)
         vectors = self.embed(self.embeddings, codes)
         z = self.embed(self.linear, codes).sum(1)
         if self.linear_numbers is not None:

@@ -1,8 +1,8 @@
 """Fold a map into a model: one file per model family.
 
 To add a family, write a file with `fold_model(score_map, model)`, which yields folded copies, the likeliest first;
-`scorers(model)`, the ways to score with it; `rows_for(model)`, blocks of rows to compare on; and `stamp(model)`, what
-was folded into it before. List it in `_FAMILIES`. If its models are saved in files, tell these apart in `family`, and
+`scorer(model)`, which scores with it; `rows_for(model)`, blocks of rows to compare on; and `stamp(model)`, what was
+folded into it before. List it in `_FAMILIES`. If its models are saved in files, tell these apart in `family`, and
 add `read(path)` and `write(model, source, target)`.
 """
 
@@ -95,12 +95,10 @@ def fold(
             )
         blocks = module.rows_for(model) if X is None else [X]
         for folded in module.fold_model(score_map, model, **options):
-            if not blocks:
-                return folded
             try:
-                pairs = zip(*(module.scorers(one, **options) for one in (model, folded)), strict=True)
-                for before, after in pairs:
-                    check_fold(score_map, before, after, blocks, what)
+                if blocks:
+                    served, after = (module.scorer(one, **options) for one in (model, folded))
+                    check_fold(score_map, served, after, blocks, what)
                 return folded
             except UncurseError as reason:
                 error = error or reason

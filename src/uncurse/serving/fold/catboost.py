@@ -45,12 +45,13 @@ def _link(model: Any) -> str | None:
     return _LINKS.get(json.loads(params)["loss_function"]["type"]) if params else None
 
 
-def scorers(model: Any) -> list[Scorer]:
-    """Return the sum of the model, or its exponential, and the probabilities of a classifier."""
-    link, names = _link(model), model.feature_names_
+def scorer(model: Any) -> Scorer:
+    """Return what an estimator predicts; of a bare CatBoost model its sum, or the exponential of it."""
+    if type(model) is not catboost.CatBoost:
+        return predictions_of(model)
+    link = _link(model)
     form, space = "Exponent" if link == "log" else "RawFormulaVal", "logit" if link == "logistic" else None
-    found = Scorer(lambda x: model.predict(x, prediction_type=form, thread_count=1), names, space=space)
-    return [found, *predictions_of(model)]
+    return Scorer(lambda x: model.predict(x, prediction_type=form, thread_count=1), model.feature_names_, space=space)
 
 
 def rows_for(model: Any) -> list[Any]:

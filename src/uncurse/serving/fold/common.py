@@ -23,6 +23,7 @@ from ...maps.program import SERVE_SEGMENTS
 from ...version import __version__
 
 _TRY_SECONDS = 300
+_TRY = "import sys; sys.modules |= dict.fromkeys(('pandas', 'pyarrow', 'sklearn')); "  # which take a second to import
 STAMP = "uncurse_fold"  # under which a model says what was folded into it
 USE_THE_LINE = "fold the straight line nearest to it (`to_affine` of a fitted method, or `uncurse fit --affine`)"
 ELSEWHERE = (
@@ -55,7 +56,7 @@ def stamp_after(score_map: ScoreMap, stamp: str | None) -> str:
 def try_elsewhere(library: str, code: str, path: Path) -> None:
     """Read a model file in another process first: a damaged one may end the process, or never return."""
     try:
-        subprocess.run([sys.executable, "-c", code, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
+        subprocess.run([sys.executable, "-c", _TRY + code, path], capture_output=True, timeout=_TRY_SECONDS, check=True)
     except subprocess.SubprocessError:
         raise UncurseError(f"{library} does not read {path}: it is damaged or cut off; save it again") from None
 
@@ -101,11 +102,10 @@ def with_booster(model: Any, booster: Any) -> Any:
     return made
 
 
-def predictions_of(model: Any) -> list[Scorer]:
-    """Return what an estimator itself predicts; a Booster predicts its sum."""
-    if hasattr(model, "predict_proba"):
-        return [Scorer(model.predict_proba)]
-    return [Scorer(model.predict)] if hasattr(model, "_Booster") else []
+def predictions_of(estimator: Any) -> Scorer:
+    """Return the probabilities of an estimator, else its decision function, else its predictions."""
+    names = ("predict_proba", "decision_function", "predict")
+    return Scorer(next(getattr(estimator, name) for name in names if hasattr(estimator, name)))
 
 
 def draw_rows(width: int, features: Any = (), thresholds: Any = ()) -> list[Array]:

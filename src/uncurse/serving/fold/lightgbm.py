@@ -30,7 +30,7 @@ from .common import (
 )
 
 _TRY = (
-    "import lightgbm, numpy, sys; model = lightgbm.Booster(model_file=sys.argv[1]); "
+    "import lightgbm, numpy; model = lightgbm.Booster(model_file=sys.argv[1]); "
     "model.predict(numpy.zeros((1, model.num_feature())), num_threads=1)"
 )
 # Among the parameters, which LightGBM keeps. Of one that it does not recognize, it would warn at every load.
@@ -86,18 +86,18 @@ def _objective(text: str) -> tuple[bool, float, bool]:
     return logistic is not None, float(sigmoid[1]) if sigmoid else 1.0, averaged is not None
 
 
-def scorers(model: Any) -> list[Scorer]:
-    """Return the logit or prediction of the Booster, and what the estimator around it predicts."""
-    booster = _booster(model)
-    logistic, sigmoid, averaged = _objective(booster.model_to_string(num_iteration=1))
+def scorer(model: Any) -> Scorer:
+    """Return what an estimator predicts; of a Booster the logit or prediction."""
+    if not isinstance(model, lightgbm.Booster):
+        return predictions_of(model)
+    logistic, sigmoid, averaged = _objective(model.model_to_string(num_iteration=1))
     raw = logistic and not averaged  # LightGBM averages predictions, but not raw scores
 
     def score(x: Any) -> Array:
-        return (sigmoid if raw else 1.0) * np.asarray(booster.predict(x, raw_score=raw, num_threads=1))
+        return (sigmoid if raw else 1.0) * np.asarray(model.predict(x, raw_score=raw, num_threads=1))
 
-    names, categories = booster.feature_name(), booster.pandas_categorical or ()
-    found = Scorer(score, names, categories=categories, space="logit" if raw else None)
-    return [found, *predictions_of(model)]
+    names, categories = model.feature_name(), model.pandas_categorical or ()
+    return Scorer(score, names, categories=categories, space="logit" if raw else None)
 
 
 def rows_for(model: Any) -> list[Array]:

@@ -29,7 +29,6 @@ _PASSED = (*_MOVES, "ZipMap", "Normalizer", "Cast")
 _LAYERS = ("Gemm", "MatMul", "Add", "Sub", "Sum", "ReduceSum", "BatchNormalization")
 _SUMS = (*_LAYERS, "LinearRegressor", "TreeEnsembleRegressor")
 _NUMBERS = (*_FLOATS, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
-_FIRST_OPSET = 9  # of the operators of a map
 _USUAL_OPSET = 13
 _ROWS = 50
 
@@ -79,8 +78,6 @@ def _insert(score_map: ScoreMap, model: ModelProto, node: NodeProto, name: str, 
     if opset is None:  # all operators are of ai.onnx.ml
         opset = _USUAL_OPSET
         model.opset_import.append(helper.make_opsetid("", opset))
-    if opset < _FIRST_OPSET:
-        raise UncurseError(f"opset {opset} is too old for a map; convert the model to {_FIRST_OPSET} or later first")
     prefix = f"uncurse_{len(graph.node)}_"  # a fold adds nodes, so another has another prefix
     source, target = (tensor, f"{prefix}mapped") if before else (f"{prefix}score", tensor)
     if before:
@@ -148,7 +145,7 @@ def _fold_classifier(node: NodeProto, slope: float, intercept: float) -> None:
 # ---------------------------------------------------------------------------- running
 
 
-def scorers(model: ModelProto, *, output: str | None = None) -> list[Scorer]:
+def scorer(model: ModelProto, *, output: str | None = None) -> Scorer:
     """Return the model as a function to its score, with all columns, and one to its other outputs."""
     name = _score_name(model.graph, output)
     dtypes = {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in _inputs(model)}
@@ -171,13 +168,13 @@ def scorers(model: ModelProto, *, output: str | None = None) -> list[Scorer]:
     def others(x: Any) -> dict[str, Any]:
         p = columns_of(score(x))[0]
         found = {one.name: np.asarray(run(x, one.name)) for one in model.graph.output if one.name != name}
-        # A label follows the score: compare whether it still tells rows above a half from rows below.
-        for one in (one.name for one in model.graph.output if one.name != name and _is_label(one)):
-            label = found[one].ravel()
-            found[one] = np.array(not set(label[p > 0.501].tolist()) & set(label[p < 0.499].tolist()))
+        for one in model.graph.output:
+            if one.name in found and _is_label(one):  # it follows the score: does it still tell rows on either side?
+                label = found[one.name].ravel()
+                found[one.name] = np.array(not set(label[p > 0.501].tolist()) & set(label[p < 0.499].tolist()))
         return found
 
-    return [Scorer(score, others=others)]
+    return Scorer(score, others=others)
 
 
 def rows_for(model: ModelProto) -> list[Any]:
@@ -209,7 +206,6 @@ def read(path: Path) -> ModelProto:
         model = onnx.load_model_from_string(path.read_bytes())
         if any(uses_external_data(tensor) for tensor in model.graph.initializer):
             raise UncurseError(f"numbers of {path} lie in other files, which are not read; save it as one file")
-        onnx.checker.check_model(model)
     return model
 
 

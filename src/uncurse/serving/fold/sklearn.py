@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..._types import Array
 from ...maps import ScoreMap
 from . import fold, stamp_of
-from .common import STAMP, Scorer, draw_rows, line_of, stamp_after
+from .common import STAMP, Scorer, draw_rows, line_of, predictions_of, stamp_after
 
 _NETWORKS = (neural_network.MLPClassifier, neural_network.MLPRegressor)
 _BOOSTED = (ensemble.GradientBoostingClassifier, ensemble.GradientBoostingRegressor)
@@ -75,17 +75,15 @@ def _fold_trees(model: Any, slope: float, shift: float) -> None:
     trees[0].value[:] += (slope * start + shift - start) / model.learning_rate
 
 
-def scorers(model: Any) -> list[Scorer]:
-    """Return the probabilities, else the decision function, else the predictions."""
-    names = ("predict_proba", "decision_function", "predict")
-    return [Scorer(next(getattr(model, name) for name in names if hasattr(model, name)))]
+def scorer(model: Any) -> Scorer:
+    """Return what the estimator predicts."""
+    return predictions_of(model)
 
 
 def rows_for(model: Any) -> list[Array]:
     """Draw rows near the thresholds of the trees, or at random; of a pipeline the model inside it was compared."""
     if _inside(model) is not None:
         return []
-    width = getattr(model, "n_features_in_", None) or np.shape(model.coef_)[-1]
     trees = [tree.tree_ for tree in model.estimators_[:, 0]] if isinstance(model, _BOOSTED) else []
     splits = [np.concatenate([getattr(tree, name) for tree in trees] or [[]]) for name in ("feature", "threshold")]
-    return draw_rows(width, *splits)
+    return draw_rows(model.n_features_in_, *splits)

@@ -102,7 +102,7 @@ def _fold_state(state: dict[str, Any], slope: float, intercept: float, layer: st
 # ---------------------------------------------------------------------------- running
 
 
-def scorers(model: Any, *, layer: str | None = None) -> list[Scorer]:
+def scorer(model: Any, *, layer: str | None = None) -> Scorer:
     """Return a module as a function, whatever the layer; it scores with a copy, which a forward may change."""
     if isinstance(model, dict):
         raise UncurseError("weights have no graph, so they cannot score; fold and verify the module in Python")
@@ -112,7 +112,7 @@ def scorers(model: Any, *, layer: str | None = None) -> list[Scorer]:
         with torch.no_grad():
             return np.asarray(module(*(x if isinstance(x, tuple | list) else (x,))).double().cpu())
 
-    return [Scorer(score)]
+    return Scorer(score)
 
 
 def rows_for(model: Any) -> list[Any]:
@@ -131,7 +131,7 @@ def rows_for(model: Any) -> list[Any]:
 def read(path: Path) -> dict[str, Any]:
     """Read the state dict of a file of weights."""
     if _is_safetensors(path):
-        with needing("safetensors"):
+        with needing("torch"):  # the extra that has it
             from safetensors import safe_open
             from safetensors.torch import load_file
         with calling_library(f"{path} is no whole safetensors file"):

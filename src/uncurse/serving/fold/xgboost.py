@@ -30,7 +30,7 @@ from .common import (
     with_booster,
 )
 
-_TRY = "import sys, xgboost; xgboost.Booster().load_model(bytearray(open(sys.argv[1], 'rb').read()))"
+_TRY = "import xgboost; xgboost.Booster().load_model(bytearray(open(sys.argv[1], 'rb').read()))"
 # Objectives whose base score is stored as a prediction; others return their sum itself.
 _LINKS = {
     **dict.fromkeys(("binary:logistic", "reg:logistic"), "logistic"),
@@ -88,20 +88,20 @@ def _scaled(values: list[float], slope: float | Array, shift: float | Array) -> 
         return [*map(float, scaled.astype(np.float32))]
 
 
-def scorers(model: Any) -> list[Scorer]:
-    """Return the logit or prediction of the Booster, and what the estimator around it predicts."""
-    booster = _booster(model)
-    objective = json.loads(booster.save_config())["learner"]["objective"]["name"]
+def scorer(model: Any) -> Scorer:
+    """Return what an estimator predicts; of a Booster the logit or prediction."""
+    if not isinstance(model, xgboost.Booster):
+        return predictions_of(model)
+    objective = json.loads(model.save_config())["learner"]["objective"]["name"]
     logistic = _LINKS.get(objective) == "logistic"
 
     def score(x: Any) -> Any:
         data = xgboost.DMatrix(x, nthread=1, enable_categorical=True)
-        if data.num_col() != booster.num_features():  # XGBoost takes columns that are not there as missing
-            raise UncurseError(f"these rows have {data.num_col()} features and the model {booster.num_features()}")
-        return booster.predict(data, output_margin=logistic, validate_features=False)
+        if data.num_col() != model.num_features():  # XGBoost takes columns that are not there as missing
+            raise UncurseError(f"these rows have {data.num_col()} features and the model {model.num_features()}")
+        return model.predict(data, output_margin=logistic, validate_features=False)
 
-    found = Scorer(score, booster.feature_names, space="logit" if logistic else None)
-    return [found, *predictions_of(model)]
+    return Scorer(score, model.feature_names, space="logit" if logistic else None)
 
 
 def rows_for(model: Any) -> list[Array]:

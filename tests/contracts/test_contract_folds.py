@@ -26,16 +26,14 @@ def sklearn_model(X, y, size, kind):
 
 
 def lightgbm_model(X, y, size, kind):
-    import lightgbm
-
+    lightgbm = pytest.importorskip("lightgbm")
     options = {"objective": ["binary", "cross_entropy", "binary"][kind], "linear_tree": kind == 2, "num_threads": 1}
     made = lightgbm.train({**options, "verbosity": -1, "num_leaves": 2 + size}, lightgbm.Dataset(X, y), 1 + size)
     return made, lambda model: model.predict(X, raw_score=True)
 
 
 def xgboost_model(X, y, size, kind):
-    import xgboost
-
+    xgboost = pytest.importorskip("xgboost")
     options = {"booster": ["gbtree", "gblinear", "dart"][kind], "objective": "binary:logistic", "nthread": 1}
     data = xgboost.DMatrix(X, y)
     made = xgboost.train({**options, "max_depth": 1 + size, "seed": 0}, data, 1 + size)
@@ -43,8 +41,7 @@ def xgboost_model(X, y, size, kind):
 
 
 def catboost_model(X, y, size, kind):
-    import catboost
-
+    catboost = pytest.importorskip("catboost")
     grow = ["SymmetricTree", "Depthwise", "Lossguide"][kind]
     made = catboost.CatBoostClassifier(
         iterations=1 + size, depth=1 + size, grow_policy=grow, verbose=0, thread_count=1, allow_writing_files=False
@@ -53,8 +50,8 @@ def catboost_model(X, y, size, kind):
 
 
 def torch_model(X, y, size, kind):
-    import torch
-    from torch import nn
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
 
     torch.manual_seed(size)
     net = nn.Sequential(nn.Linear(X.shape[1], 1 + size), nn.ReLU(), nn.Linear(1 + size, 1))
@@ -66,11 +63,9 @@ def torch_model(X, y, size, kind):
 
 
 def onnx_model(X, y, size, kind):
-    import onnxruntime
-    from skl2onnx import to_onnx
-
+    onnxruntime, skl2onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("skl2onnx")
     inner, _ = sklearn_model(X, y, size, kind)
-    made = to_onnx(inner, X[:1].astype(np.float32), options={"zipmap": False})
+    made = skl2onnx.to_onnx(inner, X[:1].astype(np.float32), options={"zipmap": False})
 
     def score(model):
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
