@@ -76,10 +76,10 @@ class Arena:
         """One cell; an error where there is none."""
         cell = self.get(world, method, alpha)
         if cell is None:
-            why = self.left_out.get(f"{method} in {world}", "see `worlds`, `methods` and `alphas`")
-            raise UncurseError(
-                f"there is no cell of {method!r} in {world!r} at {alpha}: {why}; `get` returns None instead"
-            )
+            known = [name for name in self.methods if name.startswith(f"{method} ")] or list(self.methods)
+            has = f"the methods are {', '.join(known)}, the shares {', '.join(f'{a:g}' for a in self.alphas)}"
+            why = self.left_out.get(f"{method} in {world}", has)
+            raise UncurseError(f"there is no cell of {method!r} in {world!r} at {alpha}: {why}")
         return cell
 
     def best(self, world: str, alpha: float) -> ArenaCell | None:

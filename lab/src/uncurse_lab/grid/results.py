@@ -103,7 +103,7 @@ def _error_row(model: str, cells: list[dict[str, Any]]) -> list[str]:
         lambda e: _rms(e)[-1] / _rms(e)[:-1].min(),
         lambda e: _bias(e)[-1] / _bias(e)[1],
     )
-    held = width = ""
+    held = width = "–"  # no interval
     stated = [i for i, cell in enumerate(cells) if cell["intervals"] is not None]
     if stated:
         ends = np.array([cells[i]["intervals"] for i in stated])

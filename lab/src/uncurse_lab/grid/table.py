@@ -70,7 +70,9 @@ def read_table(
                 raise UncurseError(f"{sources[0]} has no feature that all files share; pass a table with features")
             frame = pl.concat([frame.select(columns) for frame in frames], how="vertical_relaxed")
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise UncurseError(f"cannot read {', '.join(map(str, sources))}: {str(error).splitlines()[0]}") from None
+            named = f"; the data sets of scikit-learn are {', '.join(_DATA_SETS)}" if isinstance(error, OSError) else ""
+            reason = str(error).splitlines()[0]
+            raise UncurseError(f"cannot read {', '.join(map(str, sources))}: {reason}{named}") from None
         name, labels = names[0], np.concatenate(targets)
     if rows is not None and rows < len(frame):
         chosen = np.sort(np.random.default_rng(seed).choice(len(frame), rows, replace=False))
