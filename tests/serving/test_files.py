@@ -239,7 +239,12 @@ def test_a_folded_model_says_so_and_a_second_fold_is_refused(name, models, tmp_p
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(r"leaf_value=\S+", "leaf_value=1Z"), (r"left_child=\S+", "left_child=99"), (r"num_leaves=\d+", "num_leaves=-3")],
+    [
+        (r"leaf_value=\S+", "leaf_value=1Z"),
+        (r"left_child=\S+", "left_child=99"),
+        (r"num_leaves=\d+", "num_leaves=-3"),
+        (r"left_child=\S+", "left_child=0"),
+    ],  # its own child
 )
 def test_a_damaged_lightgbm_text_is_an_error_even_if_the_library_aborts(old, new, models, tmp_path):
     (tmp_path / "m.txt").write_text(re.sub(old, new, (models / "m.txt").read_text(), count=1))

@@ -110,8 +110,13 @@ def rows_for(model: Any) -> list[Array]:
 
 def read(path: Path) -> Any:
     """Read a model from a text file."""
-    try_elsewhere("LightGBM", _TRY, path)
     with calling_library(f"LightGBM does not read {path}"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for children in re.findall(r"(?m)^(?:left|right)_child=(.*)$", text):
+            child = np.array(children.split(), np.int64)
+            if ((child >= 0) & (child <= np.arange(len(child)))).any():
+                raise ValueError("a tree has a cycle, so that a prediction would never end")
+        try_elsewhere("LightGBM", _TRY, path)
         return lightgbm.Booster(model_file=path)
 
 
