@@ -14,6 +14,7 @@ import numpy as np
 from .._types import Array
 from ..errors import UncurseError
 from ..links import logistic, logit
+from ..logs.files import kind_of
 from ..maps import ScoreMap
 from ..methods.fitted import Fitted, fitted_of
 from .fold import family, load_family, options_for
@@ -198,7 +199,7 @@ def _rows(
 
     remedy = "name the features (--features), and write categories as the codes of the training"
     with calling_library(f"cannot read the features in {data}", remedy):
-        scan = pl.scan_csv(data) if data.suffix == ".csv" else pl.scan_parquet(data)
+        scan = pl.scan_csv(data) if kind_of(data.name) == "csv" else pl.scan_parquet(data)
         there = scan.collect_schema()
         columns = asked or (own if own and set(own) <= set(there) else [*there])
         texts = [name for name in columns if there[name] == pl.String or there[name] == pl.Categorical]

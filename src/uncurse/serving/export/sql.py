@@ -157,6 +157,7 @@ def _leaf(program: Program, i: int, column: str, form: _Dialect) -> str:
     if program.link == "log":
         power = f"EXP(LEAST({l},{form.number(MOST_EXP)}))"
         return _clipped(power, TINY, bounds[1], form) if bounds is not None else power
+    assert program.link == "logistic"
     exponent = f"-({l})"
     if moderate:
         exponent = f"{form.number(slope * x - y, False)} - {form.number(slope, False)}*{served}"
