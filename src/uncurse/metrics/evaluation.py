@@ -14,7 +14,7 @@ from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence, Histogram
 from ..evidence.evidence import served_of
-from ..links import inside
+from ..links import inside, logistic
 from ..maps import ScoreMap
 from ..maps.combined import predicted_cells
 from ..text import aligned, html_table
@@ -353,8 +353,7 @@ def default_shares(log: Evidence) -> list[float]:
     [0.02, 0.05, 0.1]
     """
     cells = served_of(log, "log")
-    (p, _), *_ = predicted_cells(None, log).values()
-    found = []
+    p, found = logistic(cells.score), []
     for alpha in _SHARES:
         if alpha * log.effective_rows >= _LEAST_ROWS:
             rows = cells.weight * _selected_share(*cells.bounds, *_edge(cells, alpha))
