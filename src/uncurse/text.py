@@ -27,6 +27,24 @@ def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
     return f"{rounded:{'+' if sign else ''},.{decimals}f}%"
 
 
+def share(alpha: float) -> str:
+    """Format a selected share.
+
+    >>> share(0.02), share(0.125)
+    ('2%', '12.5%')
+    """
+    return f"{100 * alpha:.4g}%"
+
+
+def number(value: float) -> str:
+    """Format a number with four digits, or as an integer from 1000 on.
+
+    >>> number(-0.0123456), number(1234567.0)
+    ('-0.01235', '1,234,567')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
     """Return an error and its interval, with as many decimals as the interval needs.
 

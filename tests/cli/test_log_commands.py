@@ -379,7 +379,7 @@ def test_evaluate_says_whether_maps_help_by_share_and_by_segment(run):
     assert lines[1].startswith("map.json helps. On the top 2% to 10%, predictions are off by ")
     assert "Probability of being the nearest: map.json " in lines[2]
     (place,) = (i for i, line in enumerate(lines) if line.startswith("By segment: map.json "))
-    segments = [line.split()[0] for line in lines[place + 2 :] if not line.startswith("Where ")]
+    segments = [line.split()[0] for line in lines[place + 3 :] if not line.startswith("Where ")]
     content = json.loads(run(*words, "--report", "r.html"))
     served, after, worse = content["methods"]
     assert served["nearest"] + after["nearest"] + worse["nearest"] == pytest.approx(1)
@@ -412,7 +412,7 @@ def test_by_default_shares_that_select_too_few_rows_are_left_out(run):
         make(rows).write_parquet("log.parquet")
         text = run("evaluate", "log.parquet", "--scores", "s1", "--label", "click", "--format", "table")
         start = text.splitlines().index("") + 3
-        assert [line.split()[0] for line in text.splitlines()[start:]] == shares
+        assert [line.split()[1] for line in text.splitlines()[start:]] == shares
 
 
 def test_evaluate_is_a_gate(run):

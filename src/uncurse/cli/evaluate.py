@@ -11,7 +11,6 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text import aligned
 from . import options, reading
 from .app import app
 from .output import Format, Quiet, check_outputs, emit, note, working
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..metrics import Evaluation
     from ..report import Method
 
-_MOST_SEGMENTS, _SHOWN_SEGMENTS = 100, 20  # that are evaluated, and lines of them in the text
+_MOST_SEGMENTS = 100  # that are evaluated
 
 
 @app.command()
@@ -167,57 +166,22 @@ def _text(
     selection: str | None,
     segments: Mapping[str, Sequence[Evaluation]],
 ) -> str:
-    """Return whether the first map helps, then tables by share, of value, and by segment."""
-    from ..metrics import compare
-    from ..report import evaluation as words
-    from ..text import error_and_interval, probability
+    """Return whether the first map helps, then the tables of the page."""
+    from ..report import evaluation as page
 
-    def row_of(name: str, cells: Sequence[Mapping[str, str]], sure: Sequence[str]) -> tuple[str, ...]:
-        """Return cells with two columns for each map: its error, and how sure it is that it is nearer to the truth."""
-        errors = [one["calibration error"] for one in cells]
-        of_maps = (text for pair in zip(errors[1:], sure, strict=True) for text in pair)
-        return name, cells[0]["selected"], cells[0]["observed"], errors[0], *of_maps
-
-    by_count, maps = compare([method.evaluation for method in methods]), [method.name for method in methods[1:]]
+    names = page.names_of_shares(methods, selection)
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    lines.append(words.answer(methods, words.names_of_shares(methods, selection), value or "")[0])
-    lines += filter(None, [words.sureness(methods, words.compare_methods(methods))])
-    names = [methods[0].name, *(header for name in maps for header in (name, "nearer"))]
-    cells = [[row.cells() for row in method.evaluation.rows] for method in methods]
-    rows = []
-    for place, row in enumerate(zip(*cells, strict=True)):
-        sure = [probability(by_count.nearer_by_share[i + 1][place] if by_count else None) for i in range(len(maps))]
-        rows.append(row_of(row[0]["top"], row, sure))
-    title = "Calibration error (predicted / observed − 1) with its 95% interval"
-    title += "; nearer: probability that the map is nearer to the truth" if maps else ""
-    lines += ["", title, *aligned([("top", "selected", "positives", *names), *rows], left=0)]
-    for method in methods[1:]:
-        expected = [
-            f"{row['top']} {error_and_interval(0.0, one[0], one[1])[1]} ({'held' if one[2] else 'did not hold'})"
-            for row, one in zip(cells[0], words.promises(method, by_request=selection is not None), strict=True)
-            if one is not None
-        ]
-        lines += [f"Errors that the fit of {method.name} expected (90%): {', '.join(expected)}"] if expected else []
-    if value is not None:
-        valued = [[row.cells() for row in method.value.rows] for method in methods if method.value is not None]
-        rows = [
-            (row[0]["top"], row[0]["observed"], *(f"{one['predicted']}: {one['calibration error']}" for one in row))
-            for row in zip(*valued, strict=True)
-        ]
-        title = f"Sum of {value}: observed, and predicted with its error and 95% interval"
-        lines += ["", title, *aligned([("top", "observed", names[0], *maps), *rows], left=0)]
+    lines.append(page.answer(methods, names, value or "")[0])
+    lines += filter(None, [page.sureness(methods, page.compare_methods(methods))])
+    tables = page.error_table(methods, names), page.expected_table(methods, names, selection)
+    for table in (*tables, page.value_table(methods, names, value or "")):
+        lines += ["", *table.lines()] if table is not None else []
     if segments:
-        rows = []
-        for segment, evaluations in list(segments.items())[:_SHOWN_SEGMENTS]:
-            paired = compare(evaluations)
-            sure = [words.verdict(paired.nearer[i + 1] if paired else None) for i in range(len(maps))]
-            rows.append(row_of(segment, [one.rows[0].cells() for one in evaluations], sure))
-        header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
-        where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
-        title, *advice = words.segments_in_words(methods, segments)
-        lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *rows]), *advice]
-        if rest := len(log.segments) - len(rows):
-            more = f"; --format json has the {len(segments)} largest" if len(segments) > len(rows) else ""
+        title, *advice = page.segments_in_words(methods, segments)
+        table = page.segment_table(methods, segments, page.largest_share(methods, names))
+        lines += ["", title, *table.lines(), *advice]
+        if rest := len(log.segments) - len(table.rows):
+            more = f"; --format json has the {len(segments)} largest" if len(segments) > len(table.rows) else ""
             lines.append(f"… and {rest:,} segment{'s' * (rest > 1)} with fewer selected rows, or none{more}")
     return "\n".join(lines)
 

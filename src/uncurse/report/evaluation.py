@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +19,11 @@ from ..methods import FitRecord, Fitted, ScoreSummary
 from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
 from ..metrics.comparison import SURE
-from ..metrics.measure import SelectionMetrics
-from ..text import probability
+from ..metrics.measure import Bin, SelectionMetrics
+from ..text import error_and_interval, number, percent, probability, share
 from . import figures
-from .figures import LIGHT, REFERENCE, Chart, Frame, bin_rows, error_rows, style_of
+from .figures import LIGHT, REFERENCE, Chart, Dot, Frame, short, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import error_and_interval, fixed, number, percent, share, short
 
 _MAX_SEGMENTS = 40  # of a table
 _DRAWN_SEGMENTS = 12  # of a figure
@@ -136,11 +136,11 @@ def verdict(nearer: float | None) -> str:
 def errors_in_words(rows: Sequence[SelectionMetrics], names: Sequence[str]) -> str:
     """Describe where predictions are too high or too low, beyond their 95% intervals."""
     known = [(name, row.calibration_error) for name, row in zip(names, rows, strict=True) if row.observed > 0]
+    if not known:
+        return "without a positive label to be compared with"
     high = [name for name, error in known if error.interval[0] > 0]
     low = [name for name, error in known if error.interval[1] < 0]
     every = " at every share" if len(known) > 1 else ""
-    if not known:
-        return "without a positive label to be compared with"
     if not (high or low):
         name, error = min(known, key=lambda one: one[1].standard_error)
         least, most = error.interval
@@ -148,11 +148,10 @@ def errors_in_words(rows: Sequence[SelectionMetrics], names: Sequence[str]) -> s
             return f"within noise of the truth{every}"
         possible = f"errors from {percent(least, 0)} to {percent(most, 0)} are possible"
         return f"neither clearly too high nor too low: on {_the(name)}, {possible}"
-    for word, found in (("high", high), ("low", low)):
-        if len(found) == len(known):
-            size = sorted(abs(error) for _, error in known)
-            sizes = dict.fromkeys((percent(size[0], sign=False), percent(size[-1], sign=False)))
-            return f"too {word}{every}, by {' to '.join(sizes)}"
+    if len(known) in (len(high), len(low)):
+        size = sorted(abs(error) for _, error in known)
+        sizes = dict.fromkeys((percent(size[0], sign=False), percent(size[-1], sign=False)))
+        return f"too {'high' if high else 'low'}{every}, by {' to '.join(sizes)}"
     parts = [f"too {w} on {', '.join(map(_the, found))}" for w, found in (("high", high), ("low", low)) if found]
     return f"{' and '.join(parts)}{', and within noise elsewhere' if len(high + low) < len(known) else ''}"
 
@@ -172,12 +171,79 @@ def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, f
         return [None] * len(rows)
     found: list[tuple[float, float, bool] | None] = []
     for row in rows:
-        if row.observed <= 0 or row.alpha < errors.alphas[0] * (1 - 1e-9):
-            found.append(None)
-            continue
-        (low, high), (least, most) = errors.interval(row.alpha), row.calibration_error.interval
-        found.append((low, high, least <= high and most >= low))
+        known = row.observed > 0 and row.alpha >= errors.alphas[0] * (1 - 1e-9)
+        low, high = errors.interval(row.alpha) if known else (math.nan, math.nan)
+        least, most = row.calibration_error.interval
+        found.append((low, high, least <= high and most >= low) if known else None)
     return found
+
+
+# ---------------------------------------------------------------------------- tables, of the page and of the terminal
+
+
+def error_table(methods: Sequence[Method], names: Sequence[str]) -> Table:
+    """Return the errors of all methods by share."""
+    found, rows = compare([method.evaluation for method in methods]), []
+    for place, name in enumerate(names):
+        nearer = found.nearer_by_share if found else [[None] * len(names)] * len(methods)
+        sure = [probability(one[place]) for one in nearer[1:]]
+        rows.append(_compared(name, [method.evaluation.rows[place] for method in methods], sure))
+    about = "Calibration error (predicted / observed − 1) with its 95% interval"
+    about += "; nearer: probability that the map is nearer to the truth" if len(methods) > 1 else ""
+    return Table(about, _header("rows", methods, "nearer"), rows)
+
+
+def segment_table(methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]], where: str) -> Table:
+    """Return the errors of all methods in the largest segments among the rows of the largest share."""
+    rows = []
+    for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
+        found = compare(evaluations)
+        verdicts = [verdict(found.nearer[i] if found else None) for i in range(1, len(methods))]
+        rows.append(_compared(segment, [one.rows[0] for one in evaluations], verdicts))
+    about = f"Calibration error by segment, {where}, the largest first"
+    about += "; verdict: with the probability that the map is nearer to the truth" if len(methods) > 1 else ""
+    return Table(about, _header("segment", methods, "verdict"), rows)
+
+
+def _header(first: str, methods: Sequence[Method], sure: str) -> list[str]:
+    served, *maps = (method.name for method in methods)
+    return [first, "selected", "positives", served, *(column for name in maps for column in (name, sure))]
+
+
+def _compared(name: str, rows: Sequence[SelectionMetrics], sure: Sequence[str]) -> list[str]:
+    """Return a row of a table: counts, the error as served, then of each map its error and how sure it is to help."""
+    served, *errors = (row.cells()["calibration error"] for row in rows)
+    of_maps = (cell for pair in zip(errors, sure, strict=True) for cell in pair)
+    return [name, number(rows[0].selected), number(rows[0].observed), served, *of_maps]
+
+
+def expected_table(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Table | None:
+    """Return the errors that the fits expected, and whether they held; None if no fit gives an interval."""
+    header, columns = ["rows"], [list(names)]
+    for method in methods:
+        found = promises(method, by_request=selection is not None)
+        if any(found):
+            header.append(method.name)
+            columns.append(["" if one is None else _promise_text(*one) for one in found])
+    about = "Errors that the fit expected (90% intervals), and whether they held"
+    return Table(about, header, list(zip(*columns, strict=True)), folded=True) if len(columns) > 1 else None
+
+
+def _promise_text(low: float, high: float, held: bool) -> str:
+    return f"{error_and_interval(0.0, low, high)[1]} ({'held' if held else 'did not hold'})"
+
+
+def value_table(methods: Sequence[Method], names: Sequence[str], value_name: str) -> Table | None:
+    """Return sums of value by share: observed, and predicted by each method with its error; None if it is not known."""
+    valued = [(method.name, [row.cells() for row in method.value.rows]) for method in methods if method.value]
+    if not valued:
+        return None
+    rows = [
+        [name, cells[0]["observed"], *(f"{one['predicted']}: {one['calibration error']}" for one in cells)]
+        for name, *cells in zip(names, *(cells for _, cells in valued), strict=True)
+    ]
+    about = f"Sums of {value_name}: observed, and predicted with the error and its 95% interval"
+    return Table(about, ["rows", "observed", *(name for name, _ in valued)], rows)
 
 
 # ---------------------------------------------------------------------------- the page
@@ -231,13 +297,16 @@ def evaluation_page(
                 "all methods"
             )
     names = names_of_shares(methods, selection)
-    found = compare_methods(methods)
+    found, values = compare_methods(methods), value_table(methods, names, value_name)
     records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
     sections = (
-        _errors(methods, names, selection), _values(methods, value_name),
-        _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
+        _errors(methods, names, selection),
+        Section("values", f"In {value_name}", (), (values,)) if values else None,
+        _by_segment(methods, segments or {}, names),
+        _maps(methods, served),
+        _reliability(methods, names),
         _scores(records, served),
-    )  # fmt: skip
+    )
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
     headline, emphasis, decision = answer(methods, names, value_name)
     return Page(
@@ -278,37 +347,19 @@ def _size(item: tuple[float, str]) -> float:
 
 
 def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
-    first, found = methods[0].evaluation, compare([method.evaluation for method in methods])
-    rows = error_rows([(m.name, m.evaluation) for m in methods])
-    drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
+    first, last = methods[0].evaluation, methods[min(1, len(methods) - 1)]
     caption = (
         "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. At zero, "
         "predictions are right."
     )
-    last = methods[min(1, len(methods) - 1)]
-    columns, expected = [["rows", *names]], [["rows", *names]]
-    for i, method in enumerate(methods):
-        own = rows[i * len(names) : (i + 1) * len(names)]
-        cells = ["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in own]
-        if i and found is not None:
-            nearer = map(probability, found.nearer_by_share[i])
-            cells = [f"{cell}\nnearer: {one}" for cell, one in zip(cells, nearer, strict=True)]
-        columns.append([method.name, *cells])
-        promised = promises(method, by_request=selection is not None)
-        if any(promised):
-            expected.append([method.name, *("" if one is None else _promise_text(*one) for one in promised)])
-    columns.append(["positives", *(f"{number(row.observed)} of {number(row.selected)}" for row in first.rows)])
     every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
-    blocks: list[Figure | Table] = (
-        [Figure("calibration-error", partial(figures.error_figure, drawn), caption)] if drawn else []
-    )
-    about = "Calibration error with its 95% interval"
-    about += "; nearer: probability that the map is nearer to the truth" if len(methods) > 1 and found else ""
-    blocks.append(_table(about, columns))
-    if len(expected) > 1:
-        about = "Errors that the fit expected (90% intervals), and whether they held"
-        blocks.append(_table(about, expected, folded=True))
-    blocks.append(Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True))
+    drawn = [(m.name, m.evaluation) for m in methods if any(row.observed > 0 for row in m.evaluation.rows)]
+    blocks = [
+        Figure("calibration-error", partial(_error_figure, drawn), caption) if drawn else None,
+        error_table(methods, names),
+        expected_table(methods, names, selection),
+        Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True),
+    ]
     title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
     title += errors_in_words(last.evaluation.rows, names)
     largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
@@ -316,27 +367,19 @@ def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | No
     predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, tops, strict=True))
     observed, selected = number(tops[0].observed), number(tops[0].selected)
     counts = f"On {_the(names[largest])}, {observed} positives were observed in {selected} rows. "
-    return Section("error", title, (f"{counts}Predicted: {predicted}.",), blocks)
+    return Section("error", title, (f"{counts}Predicted: {predicted}.",), [one for one in blocks if one is not None])
 
 
-def _table(caption: str, columns: Sequence[Sequence[str]], *, folded: bool = False) -> Table:
-    header, *rows = zip(*columns, strict=True)
-    return Table(caption, header, rows, folded=folded)
-
-
-def _promise_text(low: float, high: float, held: bool) -> str:
-    return f"{error_and_interval(0.0, low, high)[1]}\n{'held' if held else 'did not hold'}"
-
-
-def _values(methods: Sequence[Method], value_name: str) -> Section | None:
-    valued = [(method.name, row.cells()) for method in methods if method.value for row in method.value.rows]
-    header = ["top", "predicted", "observed", "calibration error"]
-    table = Table(
-        f"Sums of {value_name}, with 95% intervals",
-        ["method", *header],
-        [[name, *(cells[key] for key in header)] for name, cells in valued],
-    )
-    return Section("values", f"In {value_name}", (), (table,)) if valued else None
+def _error_figure(evaluations: Sequence[tuple[str, Evaluation]], frame: Frame) -> Chart:
+    """Return calibration errors by share; if there is one share, as dots."""
+    if len(evaluations[0][1].rows) == 1:
+        dots = [Dot(name, i, *end) for i, (name, one) in enumerate(evaluations) for _, *end in figures.errors_of(one)]
+        return figures.dots_figure(dots, (), 30, frame)
+    figure, (ax,) = figures.axes_of(frame, frame.height)
+    figures.draw_errors(ax, evaluations, names=frame.wide)
+    if not frame.wide:
+        figures.add_legend(ax)
+    return figure
 
 
 def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
@@ -363,44 +406,30 @@ def _next_step(methods: Sequence[Method], names: Sequence[str], found: Compariso
     }[_verdict(found.nearer[1])[0]]
 
 
-def _segment_figure(rows: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
-    lines = len({row["name"] for row in rows})
-    figure, (ax,) = figures.axes_of(frame, 40 + 34 * lines)
-    figures.draw_dots(ax, rows)
-    figures.add_legend(ax)
-    return figure
-
-
 def _by_segment(
     methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]], names: Sequence[str]
 ) -> Section | None:
     """Show the errors of the largest segments among the rows of the largest share."""
     if not segments:
         return None
-    body: list[list[str]] = []
-    drawn: list[dict[str, Any]] = []
-    for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
-        rows, cells = [one.rows[0] for one in evaluations], [segment]
-        found = compare(evaluations)
-        for i, row in enumerate(rows):
-            error = row.calibration_error
-            verdicts = [verdict(None if found is None else found.nearer[i])] if i else []
-            cells.append("\n".join([*error_and_interval(error, *error.interval), *verdicts]))
-            if row.observed > 0 and len(body) < _DRAWN_SEGMENTS:
-                ends = {"value": float(error), "low": error.interval[0], "high": error.interval[1]}
-                drawn.append({"series": i, "label": short(methods[i].name), "name": segment, **ends})
-        body.append([*cells, f"{number(rows[0].observed)} of {number(rows[0].selected)}"])
-    alphas = [row.alpha for row in methods[0].evaluation.rows]
-    where = names[alphas.index(max(alphas))]
-    header = ["segment", *(method.name for method in methods), "positives"]
+    where = largest_share(methods, names)
+    drawn = [
+        Dot(segment, i, *end)
+        for segment, evaluations in list(segments.items())[:_DRAWN_SEGMENTS]
+        for i, one in enumerate(evaluations)
+        for _, *end in figures.errors_of(one)
+    ]
+    draw = partial(figures.dots_figure, drawn, [method.name for method in methods], 34)
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
-    blocks: list[Figure | Table] = []
-    if drawn:
-        blocks.append(Figure("segments", partial(_segment_figure, drawn), caption))
-    about = "; in parentheses: probability that the map is nearer to the truth" if len(methods) > 1 else ""
-    blocks.append(Table(f"Calibration by segment, {where}, the largest first{about}", header, body))
+    figure = [Figure("segments", draw, caption)] if drawn else []
     title, *advice = segments_in_words(methods, segments)
-    return Section("by-segment", title, advice, blocks)
+    return Section("by-segment", title, advice, [*figure, segment_table(methods, segments, where)])
+
+
+def largest_share(methods: Sequence[Method], names: Sequence[str]) -> str:
+    """Return the name of the largest share."""
+    alphas = [row.alpha for row in methods[0].evaluation.rows]
+    return names[alphas.index(max(alphas))]
 
 
 def segments_in_words(methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]]) -> list[str]:
@@ -490,14 +519,23 @@ def _map_figure(lines: Sequence[Mapping[str, Any]], shares: Sequence[float], fra
 
 def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
     """Show observed rates against mean predictions in bins of the largest share."""
-    first, keys, body = methods[0].evaluation, ["weight", "predicted", "observed", "low", "high"], []
-    for place, name in enumerate(names):
-        rows = [bin_rows(i, m.name, m.evaluation.rows[place].bins) for i, m in enumerate(methods)]
-        body += [[name, row["name"], *(number(row[key]) for key in keys)] for own in rows for row in own]
+    first, last = methods[0].evaluation, methods[min(1, len(methods) - 1)]
+    header = ["share", "method", "rows", "predicted", "observed (95% interval)"]
+    body = [
+        [
+            name,
+            m.name,
+            number(one.weight),
+            number(one.predicted),
+            f"{number(one.observed)} ({number(low)} to {number(high)})",
+        ]
+        for place, name in enumerate(names)
+        for m in methods
+        for one in m.evaluation.rows[place].bins
+        for low, high in [one.interval]
+    ]
     largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
-    rows = [bin_rows(i, m.name, m.evaluation.rows[largest].bins) for i, m in enumerate(methods)]
     kind = "equal size" if first.strategy == "quantile" else "equal width"
-    last = methods[min(1, len(methods) - 1)]
     ece = last.evaluation.rows[largest].ece
     prose = (
         f"The average difference between prediction and observed rate over the bins (ECE) of {last.name} is "
@@ -507,20 +545,17 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
         f"Observed rate against mean prediction in {first.n_bins} bins of {kind}, {names[largest]}, with the 95% "
         "interval of the observed rate. Predictions on the diagonal are right; below it they are too high."
     )
-    blocks = (
-        Figure("reliability", partial(_reliability_figure, rows), caption),
-        Table("bins", ["share", "method", "rows", *keys[1:]], body, folded=True),
-    )
+    draw = partial(_reliability_figure, [(m.name, m.evaluation.rows[largest].bins) for m in methods])
+    blocks = Figure("reliability", draw, caption), Table("bins", header, body, folded=True)
     return Section("reliability", f"Reliability, {names[largest]}", (prose,), blocks)
 
 
-def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Frame) -> Chart:
-    domain = figures.domain_of([row[key] for own in rows for row in own for key in ("predicted", "low", "high")])
-    side = min(frame.width - 60, 400)
-    figure, (ax,) = figures.axes_of(frame, side)
+def _reliability_figure(binned: Sequence[tuple[str, Sequence[Bin]]], frame: Frame) -> Chart:
+    domain = figures.domain_of([end for _, bins in binned for one in bins for end in (one.predicted, *one.interval)])
+    figure, (ax,) = figures.axes_of(frame, min(frame.width - 60, 400))
     ax.set(xlim=domain, ylim=domain, aspect="equal", xlabel="predicted", ylabel="observed")
-    for own in rows:
-        figures.draw_reliability(ax, own)
+    for series, (name, bins) in enumerate(binned):
+        figures.draw_reliability(ax, series, name, bins)
     for axis in (ax.xaxis, ax.yaxis):
         figures.set_ticks(axis, 5, figures.plain)
     figures.add_legend(ax)
@@ -549,8 +584,8 @@ def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | Non
         if abs(one.mean - first.mean) >= _MOVED * sd or not 1 / _SPREAD < one.sd / sd < _SPREAD
     ]  # fmt: skip
     for name, one in found.items():
-        shift, spread = fixed((one.mean - first.mean) / sd, 2, sign=True), fixed(one.sd / sd, 2)
-        rows.append([name, f"{one.rows:,}", fixed(one.mean, 3), fixed(one.sd, 3), shift, spread, f"{one.distance:.4f}"])
+        shift, spread = f"{(one.mean - first.mean) / sd:+z.2f}", f"{one.sd / sd:.2f}"
+        rows.append([name, f"{one.rows:,}", f"{one.mean:z.3f}", f"{one.sd:.3f}", shift, spread, f"{one.distance:.4f}"])
     header = ["scores", "rows", "mean", "standard deviation", "shift", "spread", "distance from normal"]
     prose = (
         f"Shift and spread compare mean and standard deviation with those of the {reference}. From a shift of 0.3 or a "
