@@ -34,7 +34,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--map",
-            help="Map file to compare with the scores as served; may be repeated. A report is headed by the first.",
+            help="Map file to compare with the scores as served; may be repeated. Maps are ranked by their mean error.",
         ),
     ] = None,
     top: Annotated[
@@ -84,8 +84,9 @@ def evaluate(
     """
     from ..methods.records import ScoreSummary
     from ..metrics import default_shares, evaluate_log
+    from ..metrics.evaluation import DEFAULT_SHARES
     from ..report import Method, evaluation_page
-    from ..report.evaluation import compare_methods, promises
+    from ..report.evaluation import compare_methods, promises, ranked
 
     check_outputs({"--report": report}, [*log, *(maps or [])])
     loaded = {path: reading.load_map(path) for path in maps or []}
@@ -108,7 +109,9 @@ def evaluate(
         score_map = None if fitted is None else fitted.map
         evaluation = evaluate_log(evidence, score_map, alphas, n_bins=bins)
         valued = None if values is None else evaluate_log(evidence, score_map, alphas, values=values)
-        methods.append(Method(name, evaluation, fitted, valued))
+        own = fitted is not None and reading.is_fitted_to(fitted, evidence)
+        methods.append(Method(name, evaluation, fitted, valued, own))
+    methods = ranked(methods)
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
     segments = _by_segment(methods, evidence, max(alphas))
     facts = reading.log_facts(log, evidence, Maps=[*loaded])
@@ -126,7 +129,8 @@ def evaluate(
         plain.append({**documents.plain(method), **compared, "expected": expected})
     by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
     document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
-    emit(format, _text(methods, evidence, value, selection, segments), "evaluations", document)
+    left_out = [] if top or selection else [alpha for alpha in DEFAULT_SHARES if alpha not in alphas]
+    emit(format, _text(methods, evidence, value, selection, segments, left_out), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:
@@ -165,17 +169,21 @@ def _text(
     value: str | None,
     selection: str | None,
     segments: Mapping[str, Sequence[Evaluation]],
+    left_out: Sequence[float],
 ) -> str:
-    """Return whether the first map helps, then the tables of the page."""
+    """Return whether the first map helps, the tables of the page, and what to do next."""
     from ..report import evaluation as page
 
-    names = page.names_of_shares(methods, selection)
+    names, found = page.names_of_shares(methods, selection), page.compare_methods(methods)
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
     lines.append(page.answer(methods, names, value or "")[0])
-    lines += filter(None, [page.sureness(methods, page.compare_methods(methods))])
+    lines += filter(None, [page.sureness(methods, found)])
     tables = page.error_table(methods, names), page.expected_table(methods, names, selection)
     for table in (*tables, page.value_table(methods, names, value or "")):
         lines += ["", *table.lines()] if table is not None else []
+    if left_out:
+        shares = ", ".join(f"{100 * alpha:g}%" for alpha in left_out)
+        lines += ["", f"left out: the top {shares}, with fewer than 100 rows or 10 predicted positives (see --top)"]
     if segments:
         title, *advice = page.segments_in_words(methods, segments)
         table = page.segment_table(methods, segments, page.largest_share(methods, names))
@@ -183,6 +191,8 @@ def _text(
         if rest := len(log.segments) - len(table.rows):
             more = f"; --format json has the {len(segments)} largest" if len(segments) > len(table.rows) else ""
             lines.append(f"… and {rest:,} segment{'s' * (rest > 1)} with fewer selected rows, or none{more}")
+    step = page.next_step(methods, names, found).replace("`", "")
+    lines += ["", f"next: {step}"] if step else []
     return "\n".join(lines)
 
 

@@ -197,10 +197,15 @@ def read_for_maps(
                     f"{unknown:,} of {rows.rows:,} rows have a {rows.spec.segment} without a map in {path}; they get "
                     "the default map"
                 )
-        labels = () if fitted.record is None else fitted.record.label_sources
-        if set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)):
+        if is_fitted_to(fitted, rows):
             warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
     return rows
+
+
+def is_fitted_to(fitted: Fitted, rows: Evidence) -> bool:
+    """Tell whether a map was fitted to the labels of a file that these rows are from."""
+    labels = () if fitted.record is None else fitted.record.label_sources
+    return bool(set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)))
 
 
 def _options_of(fitted: Fitted) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class Method:
         The map and how it was fitted, see `uncurse.load`.
     value : Evaluation, optional
         Sums of value instead of counts on the same selections, see ``values`` of `uncurse.metrics.evaluate_log`.
+    own_labels : bool, default=False
+        Whether the map was fitted to the labels of these rows, so that its errors look too small.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class Method:
     evaluation: Evaluation
     fitted: Fitted | None = None
     value: Evaluation | None = None
+    own_labels: bool = False
 
 
 # ---------------------------------------------------------------------------- the answer in words
@@ -76,24 +79,47 @@ def compare_methods(methods: Sequence[Method]) -> Comparison | None:
     return compare([one.value if valued and one.value else one.evaluation for one in methods])
 
 
+def ranked(methods: Sequence[Method]) -> list[Method]:
+    """Return the scores as served, then the maps by their mean error, those fitted to these labels last."""
+    found = compare_methods(methods)
+    if found is None:
+        return list(methods)
+    order = sorted(range(1, len(methods)), key=lambda i: (methods[i].own_labels, found.error[i]))
+    return [methods[i] for i in (0, *order)]
+
+
 def answer(methods: Sequence[Method], names: Sequence[str], value_name: str = "") -> tuple[str, str, str]:
     """Return in a sentence whether the first map helped, its word that matters, and a decision for its color."""
-    first = methods[0].value or methods[0].evaluation
-    known = [name for name, row in zip(names, first.rows, strict=True) if row.observed > 0]
+    results = [method.value or method.evaluation for method in methods]
+    known = [name for name, row in zip(names, results[0].rows, strict=True) if row.observed > 0]
     if not known:
         return "No selection has a positive label, so the calibration error is undefined.", "", ""
-    within = known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}"
-    within = f"On {_the(within)}"
+    within = _the(known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}")
     within += f", weighted by {value_name}" if methods[0].value is not None else ""
     found, served = compare_methods(methods), _as(methods[0])
     if found is None:
-        bad = errors_in_words(first.rows, names)
+        bad = errors_in_words(results[0].rows, names)
         return f"Predictions {served} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
-    name, (before, after) = methods[1].name, found.error[:2]
+    name = methods[1].name
     word, decision = _verdict(found.nearer[1])
     sentence = f"It is unclear whether {name} helps." if word == "unclear" else f"{name} {word}."
-    off = f"predictions are off by {percent(before, sign=False)}{' on average' if len(known) > 1 else ''} {served}"
-    return f"{sentence} {within}, {off} and by {percent(after, sign=False)} with {name}.", word, decision
+    if methods[1].own_labels:
+        word, decision = "Not a fair test", "watch"
+        sentence = f"{word}: {name} was fitted to the labels of these rows."
+    nearest = len(methods) > 2 and found.error[1] == min(found.error[1:])
+    which = f"Of {len(methods) - 1} maps it is the nearest to the truth: on" if nearest else "On"
+    before, after = (_size_and_sign(one.rows) for one in results[:2])
+    mean = "on average " if len(known) > 1 else ""
+    sentence += f" {which} {within}, predictions are {mean}{before} {served} and {after} with {name}."
+    return sentence, word, decision
+
+
+def _size_and_sign(rows: Sequence[SelectionMetrics]) -> str:
+    """Describe the mean size of errors, with their sign if all have the same."""
+    errors = [float(row.calibration_error) for row in rows if row.observed > 0]
+    signs = {math.copysign(1, error) for error in errors}
+    sign = "off" if len(signs) > 1 else "too high" if 1 in signs else "too low"
+    return f"{percent(mean(map(abs, errors)), sign=False)} {sign}"
 
 
 def _as(method: Method) -> str:
@@ -101,7 +127,7 @@ def _as(method: Method) -> str:
 
 
 def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
-    """Return in a sentence how sure it is that the first map helped; with several maps, which one is the nearest."""
+    """Return in a sentence how sure it is that the first map helped; with several maps, how near each is."""
     if found is None:
         return ""
     name = methods[1].name
@@ -111,9 +137,11 @@ def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
     sure += "" if len(single) == 1 else f" over all shares, {' to '.join(ends)} at single ones"
     text = f"Probability that {name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
     if len(methods) > 2:
-        order = sorted(range(len(methods)), key=lambda i: -found.nearest[i])
-        ranked = ", ".join(f"{methods[i].name} {probability(found.nearest[i])}" for i in order)
-        text += f" Probability of being the nearest: {ranked}."
+        order = sorted(range(len(methods)), key=found.error.__getitem__)
+        sizes = ", ".join(f"{methods[i].name} {percent(found.error[i], sign=False)}" for i in order)
+        pair = compare_methods([methods[2], methods[1]])
+        sure = probability(pair.nearer[1] if pair else None)
+        text += f" Mean size of the error: {sizes}. Probability that {name} is nearer than {methods[2].name}: {sure}."
     return text
 
 
@@ -163,7 +191,8 @@ def _the(name: str) -> str:
 def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, float, bool] | None]:
     """Return by share the 90% interval of the error that the fit expected, and whether the measured one agrees.
 
-    It agrees if the 95% interval of the measurement overlaps. None where the fit gives no interval for these rows.
+    It agrees if it lies inside, or no further outside than the noise of the labels, by its 95% interval. None where the
+    fit gives no interval for these rows.
     """
     fitted, rows = method.fitted, method.evaluation.rows
     errors = None if fitted is None or isinstance(fitted.map, Segmented) else fitted.errors
@@ -224,13 +253,15 @@ def expected_table(methods: Sequence[Method], names: Sequence[str], selection: s
         found = promises(method, by_request=selection is not None)
         if any(found):
             header.append(method.name)
-            columns.append(["" if one is None else _promise_text(*one) for one in found])
-    about = "Errors that the fit expected (90% intervals), and whether they held"
+            pairs = zip(found, method.evaluation.rows, strict=True)
+            columns.append(["" if one is None else _promise_text(*one, row.calibration_error) for one, row in pairs])
+    about = "Errors that the fit expected (90% intervals), and the measured ones"
     return Table(about, header, list(zip(*columns, strict=True)), folded=True) if len(columns) > 1 else None
 
 
-def _promise_text(low: float, high: float, held: bool) -> str:
-    return f"{error_and_interval(0.0, low, high)[1]} ({'held' if held else 'did not hold'})"
+def _promise_text(low: float, high: float, held: bool, measured: float) -> str:
+    place = "inside" if low <= measured <= high else "outside, within the noise of the labels" if held else "outside"
+    return f"{error_and_interval(0.0, low, high)[1]}; measured {percent(measured)}: {place}"
 
 
 def value_table(methods: Sequence[Method], names: Sequence[str], value_name: str) -> Table | None:
@@ -317,7 +348,7 @@ def evaluation_page(
         facts=provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods]),
         terms="evaluation",
         note=sureness(methods, found),
-        next_step=_next_step(methods, names, found),
+        next_step=next_step(methods, names, found),
         emphasis=emphasis,
         decision=decision,
     )
@@ -382,25 +413,27 @@ def _error_figure(evaluations: Sequence[tuple[str, Evaluation]], frame: Frame) -
     return figure
 
 
-def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
+def next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
     """Return what to do after this result, with commands between backticks."""
     if found is None:
         error = errors_in_words(methods[0].evaluation.rows, names)
         steps = {"too": "correct the scores with `uncurse fit`", "neither": "evaluate on more labeled rows"}
         return steps.get(error.split()[0], "")
-    best = max(range(len(methods)), key=lambda i: found.nearest[i])
-    if best > 1:  # the headline is about another map
-        name = methods[best].name
-        return f"evaluate {name} alone on other rows: it is the nearest here, and the best of several looks too good"
+    if methods[1].own_labels:
+        return "evaluate on rows that the map was not fitted to"
+    if len(methods) > 2:
+        best = min(range(1, len(methods)), key=found.error.__getitem__)
+        return f"evaluate {methods[best].name} alone on other rows, because the best of several looks better than it is"
     serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
     if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
         serve = "put the map into the model with `uncurse fold`"
-    error = errors_in_words(methods[1].evaluation.rows, names)
-    if error.startswith("too") and "elsewhere" not in error:
-        serve = f"refresh the map with recent labels (`uncurse refresh`), because an error remains; then {serve}"
+    error, more = errors_in_words(methods[1].evaluation.rows, names), "evaluate on more labeled rows"
+    if error.startswith("too"):
+        remains = "refresh the map with recent labels (`uncurse refresh`), because an error remains"
+        serve, more = f"{remains}; then {serve}" if "elsewhere" not in error else serve, f"{remains}, or {more}"
     return {
         "helps": f"{serve}, and check it on new labels with `uncurse monitor`",
-        "unclear": "evaluate on more labeled rows",
+        "unclear": more,
         "hurts": "keep the scores as served; check that `--replicas` states how the replicas were trained, or fit with "
         "labels (`--labeled`)",
     }[_verdict(found.nearer[1])[0]]
