@@ -42,8 +42,8 @@ def evaluate(
         typer.Option(
             parser=options.shares,
             metavar="SHARES",
-            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, without "
-            "shares of fewer than 100 rows or 10 predicted positives).",
+            help="Selected shares, such as 2%,5% (default 0.1%,1%,2%,5%,10%, without shares of fewer than 100 rows or "
+            "10 predicted positives).",
         ),
     ] = None,
     request: options.Request = None,
