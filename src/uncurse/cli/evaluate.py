@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..methods import Fitted
     from ..metrics import Evaluation
     from ..report import Method
+    from ..report.evaluation import Results
 
 _MOST_SEGMENTS = 100  # that are evaluated
 
@@ -85,7 +86,7 @@ def evaluate(
     from ..methods.records import ScoreSummary
     from ..metrics import default_shares, evaluate_log
     from ..report import Method, evaluation_page
-    from ..report.evaluation import compare_methods, promises
+    from ..report.evaluation import Results, promises
 
     check_outputs({"--report": report}, [*log, *(maps or [])])
     loaded = {path: reading.load_map(path) for path in maps or []}
@@ -110,23 +111,22 @@ def evaluate(
         valued = None if values is None else evaluate_log(evidence, score_map, alphas, values=values)
         methods.append(Method(name, evaluation, fitted, valued))
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
-    segments = _by_segment(methods, evidence, max(alphas))
+    results = Results(methods, selection, value or "value", _by_segment(methods, evidence, max(alphas)))
     facts = reading.log_facts(log, evidence, Maps=[*loaded])
     if report is not None:
         assert evidence.served is not None  # a log with labels has logits
         with working("drawing"):
             served = ScoreSummary.of(evidence.served) if selection is None else None
-            more: dict[str, Any] = {"selection": selection, "value_name": value or "value", "segments": segments}
-            evaluation_page(methods, served, facts, **more).to_html(report)
-    found = compare_methods(methods)
+            more: dict[str, Any] = {"value_name": results.value_name, "segments": results.segments}
+            evaluation_page(methods, served, facts, selection=selection, **more).to_html(report)
     plain = []
     for i, method in enumerate(methods):
-        compared = {} if found is None else {name: value[i] for name, value in vars(found).items()}
+        compared = {} if results.found is None else {name: value[i] for name, value in vars(results.found).items()}
         expected = promises(method, by_request=selection is not None)
         plain.append({**documents.plain(method), **compared, "expected": expected})
-    by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
+    by_segment = {name: [one.to_dict() for one in found] for name, found in results.segments.items()}
     document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
-    emit(format, _text(methods, evidence, value, selection, segments), "evaluations", document)
+    emit(format, _text(results, evidence), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:
@@ -159,29 +159,20 @@ def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[
     return {name: found[name] for name in order if found[name][0].rows[0].selected}
 
 
-def _text(
-    methods: Sequence[Method],
-    log: Evidence,
-    value: str | None,
-    selection: str | None,
-    segments: Mapping[str, Sequence[Evaluation]],
-) -> str:
+def _text(results: Results, log: Evidence) -> str:
     """Return whether the first map helps, then the tables of the page."""
     from ..report import evaluation as page
 
-    names = page.names_of_shares(methods, selection)
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    lines.append(page.answer(methods, names, value or "")[0])
-    lines += filter(None, [page.sureness(methods, page.compare_methods(methods))])
-    tables = page.error_table(methods, names), page.expected_table(methods, names, selection)
-    for table in (*tables, page.value_table(methods, names, value or "")):
+    lines += filter(None, [page.answer(results)[0], page.sureness(results)])
+    for table in (page.error_table(results), page.expected_table(results), page.value_table(results)):
         lines += ["", *table.lines()] if table is not None else []
-    if segments:
-        title, *advice = page.segments_in_words(methods, segments)
-        table = page.segment_table(methods, segments, page.largest_share(methods, names))
+    if results.segments:
+        table, (title, *advice) = page.segment_table(results), page.segments_in_words(results)
         lines += ["", title, *table.lines(), *advice]
         if rest := len(log.segments) - len(table.rows):
-            more = f"; --format json has the {len(segments)} largest" if len(segments) > len(table.rows) else ""
+            listed = len(results.segments)
+            more = f"; --format json has the {listed} largest" if listed > len(table.rows) else ""
             lines.append(f"… and {rest:,} segment{'s' * (rest > 1)} with fewer selected rows, or none{more}")
     return "\n".join(lines)
 
