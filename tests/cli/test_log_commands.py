@@ -5,8 +5,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -448,9 +446,10 @@ def test_standard_input_and_output(tmp_path, monkeypatch):
     VAD(**COMMON).fit(log.select("s1", "s2").to_numpy()).save("map.json")
 
     def piped(path, *words):
-        with open(path, "rb") as file:
-            command = [sys.executable, "-m", "uncurse", *words]
-            return subprocess.run(command, stdin=file, capture_output=True, check=True, timeout=60).stdout
+        process = processes.start(words, tmp_path, "out", path)
+        process.join()
+        assert process.exitcode == 0
+        return Path("out").read_bytes()
 
     options = ["--scores", "s1,s2", "--scale", "logit", "-o", "-"]
     for path in ("log.csv", "log.parquet"):
