@@ -553,7 +553,9 @@ def test_every_number_of_a_verdict_is_a_metric():
     logits, labels = draw(0, rows=2_000)
     segments = np.where(np.arange(2_000) % 2, 'a "b"\\\n', "c")
     found = monitor(IDENTITY, from_arrays(logits[:, None], labels, segments=segments), day="2026-11-01")
-    found = replace(found, scores=ScoreChange("pool", 0.25, 1.5, 0.125), shrinkage=LambdaChange(0.9, 0.75, -2.5))
+    found = replace(
+        found, scores=ScoreChange("pool of the fit", 0.25, 1.5, 0.125), shrinkage=LambdaChange(0.9, 0.75, -2.5)
+    )
     lines = prometheus_text(found, "main").splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     values = {name: float(value) for name, value in values.items()}

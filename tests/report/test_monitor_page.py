@@ -126,7 +126,9 @@ def test_the_error_of_the_served_scores_is_beside_that_of_the_map():
 
 
 def test_changes_of_scores_and_lambda_are_stated():
-    verdict = judge(state_of(2), scores=ScoreChange("pool", 0.4, 1.1, 0.05), shrinkage=LambdaChange(0.9, 0.8, -5.0))
+    verdict = judge(
+        state_of(2), scores=ScoreChange("pool of the fit", 0.4, 1.1, 0.05), shrinkage=LambdaChange(0.9, 0.8, -5.0)
+    )
     page = monitor_page(verdict, "m")
     assert page.headline.startswith("Watch m. λ changed from 0.900 to 0.800 (-5.0 standard errors)")
     scores, shrinkage = section(page, "served-scores").prose

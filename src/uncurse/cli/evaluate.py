@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..methods import Fitted
     from ..metrics import Evaluation
     from ..report import Method
+    from ..report.evaluation import Results
 
 _MOST_SEGMENTS = 100  # that are evaluated
 
@@ -42,8 +43,8 @@ def evaluate(
         typer.Option(
             parser=options.shares,
             metavar="SHARES",
-            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, without "
-            "shares of fewer than 100 rows or 10 predicted positives).",
+            help="Selected shares, such as 2%,5% (default 0.1%,1%,2%,5%,10%, without shares of fewer than 100 rows or "
+            "10 predicted positives).",
         ),
     ] = None,
     request: options.Request = None,
@@ -86,7 +87,7 @@ def evaluate(
     from ..metrics import default_shares, evaluate_log
     from ..metrics.evaluation import DEFAULT_SHARES
     from ..report import Method, evaluation_page
-    from ..report.evaluation import compare_methods, promises, ranked
+    from ..report.evaluation import Results, promises, ranked
 
     check_outputs({"--report": report}, [*log, *(maps or [])])
     loaded = {path: reading.load_map(path) for path in maps or []}
@@ -113,24 +114,23 @@ def evaluate(
         methods.append(Method(name, evaluation, fitted, valued, own))
     methods = ranked(methods)
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
-    segments = _by_segment(methods, evidence, max(alphas))
+    results = Results(methods, selection, value or "value", _by_segment(methods, evidence, max(alphas)))
     facts = reading.log_facts(log, evidence, Maps=[*loaded])
     if report is not None:
         assert evidence.served is not None  # a log with labels has logits
         with working("drawing"):
             served = ScoreSummary.of(evidence.served) if selection is None else None
-            more: dict[str, Any] = {"selection": selection, "value_name": value or "value", "segments": segments}
-            evaluation_page(methods, served, facts, **more).to_html(report)
-    found = compare_methods(methods)
+            more: dict[str, Any] = {"value_name": results.value_name, "segments": results.segments}
+            evaluation_page(methods, served, facts, selection=selection, **more).to_html(report)
     plain = []
     for i, method in enumerate(methods):
-        compared = {} if found is None else {name: value[i] for name, value in vars(found).items()}
+        compared = {} if results.found is None else {name: value[i] for name, value in vars(results.found).items()}
         expected = promises(method, by_request=selection is not None)
         plain.append({**documents.plain(method), **compared, "expected": expected})
-    by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
+    by_segment = {name: [one.to_dict() for one in found] for name, found in results.segments.items()}
     document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
     left_out = [] if top or selection else [alpha for alpha in DEFAULT_SHARES if alpha not in alphas]
-    emit(format, _text(methods, evidence, value, selection, segments, left_out), "evaluations", document)
+    emit(format, _text(results, evidence, left_out), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:
@@ -163,35 +163,25 @@ def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[
     return {name: found[name] for name in order if found[name][0].rows[0].selected}
 
 
-def _text(
-    methods: Sequence[Method],
-    log: Evidence,
-    value: str | None,
-    selection: str | None,
-    segments: Mapping[str, Sequence[Evaluation]],
-    left_out: Sequence[float],
-) -> str:
+def _text(results: Results, log: Evidence, left_out: Sequence[float]) -> str:
     """Return whether the first map helps, the tables of the page, and what to do next."""
     from ..report import evaluation as page
 
-    names, found = page.names_of_shares(methods, selection), page.compare_methods(methods)
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    lines.append(page.answer(methods, names, value or "")[0])
-    lines += filter(None, [page.sureness(methods, found)])
-    tables = page.error_table(methods, names), page.expected_table(methods, names, selection)
-    for table in (*tables, page.value_table(methods, names, value or "")):
+    lines += filter(None, [page.answer(results)[0], page.sureness(results)])
+    for table in (page.error_table(results), page.expected_table(results), page.value_table(results)):
         lines += ["", *table.lines()] if table is not None else []
     if left_out:
         shares = ", ".join(f"{100 * alpha:g}%" for alpha in left_out)
         lines += ["", f"left out: the top {shares}, with fewer than 100 rows or 10 predicted positives (see --top)"]
-    if segments:
-        title, *advice = page.segments_in_words(methods, segments)
-        table = page.segment_table(methods, segments, page.largest_share(methods, names))
+    if results.segments:
+        table, (title, *advice) = page.segment_table(results), page.segments_in_words(results)
         lines += ["", title, *table.lines(), *advice]
         if rest := len(log.segments) - len(table.rows):
-            more = f"; --format json has the {len(segments)} largest" if len(segments) > len(table.rows) else ""
+            listed = len(results.segments)
+            more = f"; --format json has the {listed} largest" if listed > len(table.rows) else ""
             lines.append(f"… and {rest:,} segment{'s' * (rest > 1)} with fewer selected rows, or none{more}")
-    step = page.next_step(methods, names, found).replace("`", "")
+    step = page.next_step(results).replace("`", "")
     lines += ["", f"next: {step}"] if step else []
     return "\n".join(lines)
 

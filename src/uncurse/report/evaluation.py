@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from statistics import mean
 from typing import Any
 
@@ -62,56 +62,100 @@ class Method:
     own_labels: bool = False
 
 
+@dataclass(frozen=True)
+class Results:
+    """Methods on the same selected rows, and how they compare; for the arguments see `evaluation_page`."""
+
+    methods: Sequence[Method]
+    selection: str | None = None
+    value_name: str = "value"
+    segments: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
+        for method in self.methods[1:]:
+            if [row.alpha for row in method.evaluation.rows] != [row.alpha for row in self.first.rows]:
+                raise UncurseError(
+                    f"{method.name!r} and {self.methods[0].name!r} are evaluated on different shares; use the same "
+                    "alphas for all methods"
+                )
+
+    @property
+    def first(self) -> Evaluation:
+        """The evaluation of the scores as served."""
+        return self.methods[0].evaluation
+
+    @property
+    def last(self) -> Method:
+        """The first map; without one, the scores as served."""
+        return self.methods[min(1, len(self.methods) - 1)]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the shares, or the description of the selection if there is one share."""
+        names = ["all rows" if one.alpha >= 1 else f"top {share(one.alpha)}" for one in self.first.rows]
+        return [self.selection] if self.selection and len(names) == 1 else names
+
+    @property
+    def largest(self) -> int:
+        """Place of the largest share."""
+        return int(np.argmax([row.alpha for row in self.first.rows]))
+
+    @cached_property
+    def by_count(self) -> Comparison | None:
+        """Comparison of all methods; None without a positive label."""
+        return compare([method.evaluation for method in self.methods])
+
+    @cached_property
+    def found(self) -> Comparison | None:
+        """The same by value if it is known; None without a map too."""
+        values = [method.value for method in self.methods if method.value is not None]
+        if len(self.methods) < 2:
+            return None
+        return compare(values) if len(values) == len(self.methods) else self.by_count
+
+    @cached_property
+    def by_segment(self) -> dict[str, Comparison | None]:
+        """Comparison of all methods in each segment."""
+        return {name: compare(evaluations) for name, evaluations in self.segments.items()}
+
+
 # ---------------------------------------------------------------------------- the answer in words
-
-
-def names_of_shares(methods: Sequence[Method], selection: str | None) -> list[str]:
-    """Return the names of the shares of evaluations, or the description of the selection if there is one share."""
-    names = ["all rows" if one.alpha >= 1 else f"top {share(one.alpha)}" for one in methods[0].evaluation.rows]
-    return [selection] if selection and len(names) == 1 else names
-
-
-def compare_methods(methods: Sequence[Method]) -> Comparison | None:
-    """Compare methods with the truth, by value if it is known; None without a map or a positive label."""
-    if len(methods) < 2:
-        return None
-    valued = all(method.value is not None for method in methods)
-    return compare([one.value if valued and one.value else one.evaluation for one in methods])
 
 
 def ranked(methods: Sequence[Method]) -> list[Method]:
     """Return the scores as served, then the maps by their mean error, those fitted to these labels last."""
-    found = compare_methods(methods)
+    found = Results(methods).found
     if found is None:
         return list(methods)
     order = sorted(range(1, len(methods)), key=lambda i: (methods[i].own_labels, found.error[i]))
     return [methods[i] for i in (0, *order)]
 
 
-def answer(methods: Sequence[Method], names: Sequence[str], value_name: str = "") -> tuple[str, str, str]:
+def answer(results: Results) -> tuple[str, str, str]:
     """Return in a sentence whether the first map helped, its word that matters, and a decision for its color."""
-    results = [method.value or method.evaluation for method in methods]
-    known = [name for name, row in zip(names, results[0].rows, strict=True) if row.observed > 0]
+    served, last, names, found = results.methods[0], results.last, results.names, results.found
+    rows, after = ((method.value or method.evaluation).rows for method in (served, last))
+    known = [name for name, row in zip(names, rows, strict=True) if row.observed > 0]
     if not known:
         return "No selection has a positive label, so the calibration error is undefined.", "", ""
     within = _the(known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}")
-    within += f", weighted by {value_name}" if methods[0].value is not None else ""
-    found, served = compare_methods(methods), _as(methods[0])
+    within += f", weighted by {results.value_name}" if served.value is not None else ""
     if found is None:
-        bad = errors_in_words(results[0].rows, names)
-        return f"Predictions {served} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
-    name = methods[1].name
+        bad = errors_in_words(rows, names)
+        return f"Predictions {_as(served)} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
     word, decision = _verdict(found.nearer[1])
-    sentence = f"It is unclear whether {name} helps." if word == "unclear" else f"{name} {word}."
-    if methods[1].own_labels:
+    sentence = f"It is unclear whether {last.name} helps." if word == "unclear" else f"{last.name} {word}."
+    if last.own_labels:
         word, decision = "Not a fair test", "watch"
-        sentence = f"{word}: {name} was fitted to the labels of these rows."
-    nearest = len(methods) > 2 and found.error[1] == min(found.error[1:])
-    which = f"Of {len(methods) - 1} maps it is the nearest to the truth: on" if nearest else "On"
-    before, after = (_size_and_sign(one.rows) for one in results[:2])
+        sentence = f"{word}: {last.name} was fitted to the labels of these rows."
+    maps = len(results.methods) - 1
+    nearest = maps > 1 and found.error[1] == min(found.error[1:])
+    sentence += f" Of {maps} maps it is the nearest to the truth: on" if nearest else " On"
     mean = "on average " if len(known) > 1 else ""
-    sentence += f" {which} {within}, predictions are {mean}{before} {served} and {after} with {name}."
-    return sentence, word, decision
+    sentence += f" {within}, predictions are {mean}{_size_and_sign(rows)} {_as(served)} and {_size_and_sign(after)}"
+    return f"{sentence} with {last.name}.", word, decision
 
 
 def _size_and_sign(rows: Sequence[SelectionMetrics]) -> str:
@@ -126,22 +170,23 @@ def _as(method: Method) -> str:
     return method.name if method.name.startswith("as served") else f"with {method.name}"
 
 
-def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
+def sureness(results: Results) -> str:
     """Return in a sentence how sure it is that the first map helped; with several maps, how near each is."""
+    methods, found = results.methods, results.found
     if found is None:
         return ""
-    name = methods[1].name
-    sure = probability(found.nearer[1])
     single = sorted(one for one in found.nearer_by_share[1] if one is not None)
     ends = dict.fromkeys(map(probability, (single[0], single[-1])))
+    sure = probability(found.nearer[1])
     sure += "" if len(single) == 1 else f" over all shares, {' to '.join(ends)} at single ones"
-    text = f"Probability that {name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
+    text = f"Probability that {results.last.name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
     if len(methods) > 2:
         order = sorted(range(len(methods)), key=found.error.__getitem__)
         sizes = ", ".join(f"{methods[i].name} {percent(found.error[i], sign=False)}" for i in order)
-        pair = compare_methods([methods[2], methods[1]])
+        pair = Results([methods[2], methods[1]]).found
         sure = probability(pair.nearer[1] if pair else None)
-        text += f" Mean size of the error: {sizes}. Probability that {name} is nearer than {methods[2].name}: {sure}."
+        text += f" Mean size of the error: {sizes}."
+        text += f" Probability that {results.last.name} is nearer than {methods[2].name}: {sure}."
     return text
 
 
@@ -210,32 +255,32 @@ def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, f
 # ---------------------------------------------------------------------------- tables, of the page and of the terminal
 
 
-def error_table(methods: Sequence[Method], names: Sequence[str]) -> Table:
+def error_table(results: Results) -> Table:
     """Return the errors of all methods by share."""
-    found, rows = compare([method.evaluation for method in methods]), []
-    for place, name in enumerate(names):
-        nearer = found.nearer_by_share if found else [[None] * len(names)] * len(methods)
-        sure = [probability(one[place]) for one in nearer[1:]]
-        rows.append(_compared(name, [method.evaluation.rows[place] for method in methods], sure))
+    rows = []
+    for place, name in enumerate(results.names):
+        nearer = results.by_count.nearer_by_share[1:] if results.by_count else []
+        sure = [probability(one[place]) for one in nearer] or ["unknown"] * (len(results.methods) - 1)
+        rows.append(_compared(name, [method.evaluation.rows[place] for method in results.methods], sure))
     about = "Calibration error (predicted / observed − 1) with its 95% interval"
-    about += "; nearer: probability that the map is nearer to the truth" if len(methods) > 1 else ""
-    return Table(about, _header("rows", methods, "nearer"), rows)
+    about += "; nearer: probability that the map is nearer to the truth" if len(results.methods) > 1 else ""
+    return Table(about, _header("rows", results, "nearer"), rows)
 
 
-def segment_table(methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]], where: str) -> Table:
+def segment_table(results: Results) -> Table:
     """Return the errors of all methods in the largest segments among the rows of the largest share."""
     rows = []
-    for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
-        found = compare(evaluations)
-        verdicts = [verdict(found.nearer[i] if found else None) for i in range(1, len(methods))]
+    for segment, evaluations in list(results.segments.items())[:_MAX_SEGMENTS]:
+        found = results.by_segment[segment]
+        verdicts = [verdict(found.nearer[i] if found else None) for i in range(1, len(evaluations))]
         rows.append(_compared(segment, [one.rows[0] for one in evaluations], verdicts))
-    about = f"Calibration error by segment, {where}, the largest first"
-    about += "; verdict: with the probability that the map is nearer to the truth" if len(methods) > 1 else ""
-    return Table(about, _header("segment", methods, "verdict"), rows)
+    about = f"Calibration error by segment, {results.names[results.largest]}, the largest first"
+    about += "; verdict: with the probability that the map is nearer to the truth" if len(results.methods) > 1 else ""
+    return Table(about, _header("segment", results, "verdict"), rows)
 
 
-def _header(first: str, methods: Sequence[Method], sure: str) -> list[str]:
-    served, *maps = (method.name for method in methods)
+def _header(first: str, results: Results, sure: str) -> list[str]:
+    served, *maps = (method.name for method in results.methods)
     return [first, "selected", "positives", served, *(column for name in maps for column in (name, sure))]
 
 
@@ -246,34 +291,37 @@ def _compared(name: str, rows: Sequence[SelectionMetrics], sure: Sequence[str]) 
     return [name, number(rows[0].selected), number(rows[0].observed), served, *of_maps]
 
 
-def expected_table(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Table | None:
+def expected_table(results: Results) -> Table | None:
     """Return the errors that the fits expected, and whether they held; None if no fit gives an interval."""
-    header, columns = ["rows"], [list(names)]
-    for method in methods:
-        found = promises(method, by_request=selection is not None)
-        if any(found):
-            header.append(method.name)
-            pairs = zip(found, method.evaluation.rows, strict=True)
-            columns.append(["" if one is None else _promise_text(*one, row.calibration_error) for one, row in pairs])
+    columns = {}
+    for method in results.methods:
+        expected = promises(method, by_request=results.selection is not None)
+        if any(expected):
+            pairs = zip(expected, method.evaluation.rows, strict=True)
+            columns[method.name] = [_promise_text(one, row.calibration_error) for one, row in pairs]
     about = "Errors that the fit expected (90% intervals), and the measured ones"
-    return Table(about, header, list(zip(*columns, strict=True)), folded=True) if len(columns) > 1 else None
+    rows = [list(row) for row in zip(results.names, *columns.values(), strict=True)]
+    return Table(about, ["rows", *columns], rows, folded=True) if columns else None
 
 
-def _promise_text(low: float, high: float, held: bool, measured: float) -> str:
+def _promise_text(expected: tuple[float, float, bool] | None, measured: float) -> str:
+    if expected is None:
+        return ""
+    low, high, held = expected
     place = "inside" if low <= measured <= high else "outside, within the noise of the labels" if held else "outside"
     return f"{error_and_interval(0.0, low, high)[1]}; measured {percent(measured)}: {place}"
 
 
-def value_table(methods: Sequence[Method], names: Sequence[str], value_name: str) -> Table | None:
+def value_table(results: Results) -> Table | None:
     """Return sums of value by share: observed, and predicted by each method with its error; None if it is not known."""
-    valued = [(method.name, [row.cells() for row in method.value.rows]) for method in methods if method.value]
+    valued = [(method.name, [row.cells() for row in method.value.rows]) for method in results.methods if method.value]
     if not valued:
         return None
     rows = [
         [name, cells[0]["observed"], *(f"{one['predicted']}: {one['calibration error']}" for one in cells)]
-        for name, *cells in zip(names, *(cells for _, cells in valued), strict=True)
+        for name, *cells in zip(results.names, *(cells for _, cells in valued), strict=True)
     ]
-    about = f"Sums of {value_name}: observed, and predicted with the error and its 95% interval"
+    about = f"Sums of {results.value_name}: observed, and predicted with the error and its 95% interval"
     return Table(about, ["rows", "observed", *(name for name, _ in valued)], rows)
 
 
@@ -318,58 +366,48 @@ def evaluation_page(
     >>> print(evaluation_page([Method("as served", evaluate(y, p, [0.5, 1.0]))]).headline)
     Predictions as served are too high on all rows and too low on the top 50%.
     """
-    if not methods:
-        raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
-    first = methods[0].evaluation
-    for method in methods[1:]:
-        if [row.alpha for row in method.evaluation.rows] != [row.alpha for row in first.rows]:
-            raise UncurseError(
-                f"{method.name!r} and {methods[0].name!r} are evaluated on different shares; use the same alphas for "
-                "all methods"
-            )
-    names = names_of_shares(methods, selection)
-    found, values = compare_methods(methods), value_table(methods, names, value_name)
-    records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
+    results = Results(methods, selection, value_name, segments or {})
+    first, values = results.first, value_table(results)
     sections = (
-        _errors(methods, names, selection),
+        _errors(results),
         Section("values", f"In {value_name}", (), (values,)) if values else None,
-        _by_segment(methods, segments or {}, names),
-        _maps(methods, served),
-        _reliability(methods, names),
-        _scores(records, served),
+        _by_segment(results) if segments else None,
+        _maps(methods, first, served),
+        _reliability(results),
+        _scores([(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record], served),
     )
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
-    headline, emphasis, decision = answer(methods, names, value_name)
+    headline, emphasis, decision = answer(results)
     return Page(
         title="Calibration of the selected predictions",
         headline=headline,
-        numbers=_numbers(methods, names),
+        numbers=_numbers(results),
         sections=[section for section in sections if section is not None],
         facts=provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods]),
         terms="evaluation",
-        note=sureness(methods, found),
-        next_step=next_step(methods, names, found),
+        note=sureness(results),
+        next_step=next_step(results),
         emphasis=emphasis,
         decision=decision,
     )
 
 
-def _numbers(methods: Sequence[Method], names: Sequence[str]) -> list[BigNumber]:
+def _numbers(results: Results) -> list[BigNumber]:
     """Return the error over all shares of the first two methods, with their range."""
     numbers = []
-    for series, method in enumerate(methods[:2]):
-        rows = (method.value or method.evaluation).rows
-        errors = [(row.calibration_error, name) for row, name in zip(rows, names, strict=True) if row.observed > 0]
+    for series, method in enumerate(results.methods[:2]):
+        rows = zip((method.value or method.evaluation).rows, results.names, strict=True)
+        errors = [(row.calibration_error, name) for row, name in rows if row.observed > 0]
         if not errors:
             return []
         (most, where), (least, there) = max(errors, key=_size), min(errors, key=_size)
-        value, span = error_and_interval(most, *most.interval)
         if len(errors) == 1:
+            value, span = error_and_interval(most, *most.interval)
             numbers.append(BigNumber(series, f"{method.name}: error", value, f"95% interval {span}"))
             continue
-        size = mean(abs(error) for error, _ in errors)
+        size = percent(mean(abs(error) for error, _ in errors), sign=False)
         note = f"from {percent(least)} ({there}) to {percent(most)} ({where})"
-        numbers.append(BigNumber(series, f"{method.name}: mean size of the error", percent(size, sign=False), note))
+        numbers.append(BigNumber(series, f"{method.name}: mean size of the error", size, note))
     return numbers
 
 
@@ -377,8 +415,8 @@ def _size(item: tuple[float, str]) -> float:
     return abs(item[0])
 
 
-def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
-    first, last = methods[0].evaluation, methods[min(1, len(methods) - 1)]
+def _errors(results: Results) -> Section:
+    methods, last = results.methods, results.last
     caption = (
         "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. At zero, "
         "predictions are right."
@@ -387,17 +425,16 @@ def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | No
     drawn = [(m.name, m.evaluation) for m in methods if any(row.observed > 0 for row in m.evaluation.rows)]
     blocks = [
         Figure("calibration-error", partial(_error_figure, drawn), caption) if drawn else None,
-        error_table(methods, names),
-        expected_table(methods, names, selection),
-        Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True),
+        error_table(results),
+        expected_table(results),
+        Table("all metrics by method and share", ["method", *results.first.table()[0]], every, folded=True),
     ]
     title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
-    title += errors_in_words(last.evaluation.rows, names)
-    largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
-    tops = [method.evaluation.rows[largest] for method in methods]
+    title += errors_in_words(last.evaluation.rows, results.names)
+    tops = [method.evaluation.rows[results.largest] for method in methods]
     predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, tops, strict=True))
     observed, selected = number(tops[0].observed), number(tops[0].selected)
-    counts = f"On {_the(names[largest])}, {observed} positives were observed in {selected} rows. "
+    counts = f"On {_the(results.names[results.largest])}, {observed} positives were observed in {selected} rows. "
     return Section("error", title, (f"{counts}Predicted: {predicted}.",), [one for one in blocks if one is not None])
 
 
@@ -413,10 +450,11 @@ def _error_figure(evaluations: Sequence[tuple[str, Evaluation]], frame: Frame) -
     return figure
 
 
-def next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
+def next_step(results: Results) -> str:
     """Return what to do after this result, with commands between backticks."""
+    methods, found = results.methods, results.found
+    error = errors_in_words(results.last.evaluation.rows, results.names)
     if found is None:
-        error = errors_in_words(methods[0].evaluation.rows, names)
         steps = {"too": "correct the scores with `uncurse fit`", "neither": "evaluate on more labeled rows"}
         return steps.get(error.split()[0], "")
     if methods[1].own_labels:
@@ -427,7 +465,7 @@ def next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison
     serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
     if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
         serve = "put the map into the model with `uncurse fold`"
-    error, more = errors_in_words(methods[1].evaluation.rows, names), "evaluate on more labeled rows"
+    more = "evaluate on more labeled rows"
     if error.startswith("too"):
         remains = "refresh the map with recent labels (`uncurse refresh`), because an error remains"
         serve, more = f"{remains}; then {serve}" if "elsewhere" not in error else serve, f"{remains}, or {more}"
@@ -439,46 +477,35 @@ def next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison
     }[_verdict(found.nearer[1])[0]]
 
 
-def _by_segment(
-    methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]], names: Sequence[str]
-) -> Section | None:
+def _by_segment(results: Results) -> Section:
     """Show the errors of the largest segments among the rows of the largest share."""
-    if not segments:
-        return None
-    where = largest_share(methods, names)
     drawn = [
         Dot(segment, i, *end)
-        for segment, evaluations in list(segments.items())[:_DRAWN_SEGMENTS]
+        for segment, evaluations in list(results.segments.items())[:_DRAWN_SEGMENTS]
         for i, one in enumerate(evaluations)
         for _, *end in figures.errors_of(one)
     ]
-    draw = partial(figures.dots_figure, drawn, [method.name for method in methods], 34)
+    draw = partial(figures.dots_figure, drawn, [method.name for method in results.methods], 34)
+    where = results.names[results.largest]
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
     figure = [Figure("segments", draw, caption)] if drawn else []
-    title, *advice = segments_in_words(methods, segments)
-    return Section("by-segment", title, advice, [*figure, segment_table(methods, segments, where)])
+    title, *advice = segments_in_words(results)
+    return Section("by-segment", title, advice, [*figure, segment_table(results)])
 
 
-def largest_share(methods: Sequence[Method], names: Sequence[str]) -> str:
-    """Return the name of the largest share."""
-    alphas = [row.alpha for row in methods[0].evaluation.rows]
-    return names[alphas.index(max(alphas))]
-
-
-def segments_in_words(methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+def segments_in_words(results: Results) -> list[str]:
     """Say in which segments the first map helps, then what to do about the others."""
-    if len(methods) == 1:
+    if len(results.methods) == 1:
         return ["By segment"]
     verdicts: dict[str, list[str]] = {"helps": [], "hurts": [], "unclear": []}
-    for segment, evaluations in segments.items():
-        found = compare(evaluations)
+    for segment, found in results.by_segment.items():
         verdicts["unclear" if found is None else _verdict(found.nearer[1])[0]].append(segment)
     parts = [f"{word} in {_listed(names)}" for word, names in verdicts.items() if names]
     advice = {
         "hurts": "Where it hurts, fit a map by segment (--segment), or keep the scores as served.",
         "unclear": "Where it is unclear, the segment has too few positives to tell: evaluate on more labeled rows.",
     }
-    text = f"By segment: {methods[1].name} {'; '.join(parts)}"
+    text = f"By segment: {results.last.name} {'; '.join(parts)}"
     return [text, *(advice[word] for word in advice if verdicts[word])]
 
 
@@ -489,10 +516,10 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return f"{', '.join(shown)} and {last}" if shown else last
 
 
-def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | None:
+def _maps(methods: Sequence[Method], first: Evaluation, served: ScoreSummary | None) -> Section | None:
     """Draw what the maps make of served predictions; of maps by segment, the default map."""
     lines: list[dict[str, Any]] = []
-    shares = sorted(row.alpha for row in methods[0].evaluation.rows if row.alpha < 1) or [0.02, 0.1]
+    shares = sorted(row.alpha for row in first.rows if row.alpha < 1) or [0.02, 0.1]
     for series, method in enumerate(methods):
         if method.fitted is None or method.fitted.map.link != "logistic":
             continue
@@ -550,9 +577,9 @@ def _map_figure(lines: Sequence[Mapping[str, Any]], shares: Sequence[float], fra
     return figure
 
 
-def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
+def _reliability(results: Results) -> Section:
     """Show observed rates against mean predictions in bins of the largest share."""
-    first, last = methods[0].evaluation, methods[min(1, len(methods) - 1)]
+    methods, names, first, largest = results.methods, results.names, results.first, results.largest
     header = ["share", "method", "rows", "predicted", "observed (95% interval)"]
     body = [
         [
@@ -567,11 +594,10 @@ def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
         for one in m.evaluation.rows[place].bins
         for low, high in [one.interval]
     ]
-    largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
     kind = "equal size" if first.strategy == "quantile" else "equal width"
-    ece = last.evaluation.rows[largest].ece
+    ece = results.last.evaluation.rows[largest].ece
     prose = (
-        f"The average difference between prediction and observed rate over the bins (ECE) of {last.name} is "
+        f"The average difference between prediction and observed rate over the bins (ECE) of {results.last.name} is "
         f"{number(ece)}; perfect predictions would have {number(ece.floor or 0.0)} on this many rows."
     )
     caption = (

@@ -27,7 +27,6 @@ class Figure:
     name: str  # unique
     draw: Callable[[Frame], Chart]
     caption: str
-    folded: bool = False  # hidden until the reader opens it
     kind = "figure"
 
     def chart(self, frame: Frame = WIDE) -> Chart:

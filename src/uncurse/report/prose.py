@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # for which intervals are printed
 
 
-def intervals_of(fitted: Fitted) -> list[tuple[float, float, float]]:
-    """Return share, lower and upper bound of the 90% intervals that are printed."""
+def intervals_of(fitted: Fitted) -> list[dict[str, float]]:
+    """Return the 90% intervals that are printed, with keys "alpha", "low" and "high"."""
     errors, record = fitted.errors, fitted.record
     if errors is None:
         return []
     shares = _SHARES if record is None or record.top_k is None else (0.1, 1.0)
-    return [(alpha, *errors.interval(alpha)) for alpha in shares if alpha >= errors.alphas[0]]
+    ends = [(alpha, *errors.interval(alpha)) for alpha in shares if alpha >= errors.alphas[0]]
+    return [{"alpha": alpha, "low": low, "high": high} for alpha, low, high in ends]
 
 
 def fit_words(fitted: Fitted) -> list[str]:
@@ -47,7 +48,7 @@ def fit_words(fitted: Fitted) -> list[str]:
         lines.append(f"written as a straight line; {differs}, and by more on lower scores")
     if record.no_interval and not intervals:
         lines.append(f"no intervals: {record.no_interval}")
-    elif record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
+    elif record.method.startswith("vad") and any(one["low"] > 0 or one["high"] < 0 for one in intervals):
         missing = "the labels or the replicas show more than this map corrects"
         lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
     if record.refreshes:
@@ -65,7 +66,8 @@ def remaining_error(fitted: Fitted) -> tuple[str, list[tuple[str, str]], str]:
     of = "" if record.segment is None else " of the map of all rows, not of each segment's"
     of = " of the curve, not of the straight line" if record.max_error else of
     top = "this pool" if record.top_k is None else "the winners of requests"
-    rows = [(share(a), f"{100 * low:+.1f}% to {100 * high:+.1f}%") for a, low, high in intervals_of(fitted)]
+    found = intervals_of(fitted)
+    rows = [(share(one["alpha"]), f"{percent(one['low'])} to {percent(one['high'])}") for one in found]
     unseen = "not included: errors that all replicas share; labels show these (--labeled, or uncurse evaluate)"
     return f"expected remaining error{of}, top of {top}", rows, unseen if record.labeled is None else ""
 

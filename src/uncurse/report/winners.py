@@ -64,7 +64,9 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
         f"be better by {number(loss)}: more data can gain this at most."
     )
     header, *rows = cells_of(frame.head(_LISTED))
-    table = Table(f"Values of {what}", [name.replace("_", " ") for name in header], rows)
+    table = Table(
+        f"Values of {what}, with 90% intervals from low to high", [name.replace("_", " ") for name in header], rows
+    )
     sections = [
         Section("values", "Observed and corrected values", (reason,), (figure,)),
         Section("loss", "What is lost by shipping the winner?", (ship,), (table,)),
