@@ -268,13 +268,13 @@ def expected_table(results: Results) -> Table | None:
     for method in results.methods:
         expected = promises(method, by_request=results.selection is not None)
         if any(expected):
-            columns[method.name] = ["" if one is None else _promise_text(*one) for one in expected]
+            columns[method.name] = ["" if one is None else _expected(*one) for one in expected]
     about = "Errors that the fit expected (90% intervals), and whether they held"
     rows = [list(row) for row in zip(results.names, *columns.values(), strict=True)]
     return Table(about, ["rows", *columns], rows, folded=True) if columns else None
 
 
-def _promise_text(low: float, high: float, held: bool) -> str:
+def _expected(low: float, high: float, held: bool) -> str:
     return f"{error_and_interval(0.0, low, high)[1]} ({'held' if held else 'did not hold'})"
 
 
