@@ -14,7 +14,7 @@ def _main(words, folder, output, source):
     from uncurse.cli import main
 
     os.chdir(folder)
-    sys.stdin = open(source)
+    sys.stdin = open(source)  # noqa: SIM115
     for name, number in ((output, 1), (os.devnull, 2)):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.argv = ["uncurse", *words]

@@ -169,9 +169,9 @@ def test_labels_may_be_counts_of_trials(run):
 def test_scores_corrected_for_the_rate_are_not_called_as_served(run):
     make().write_parquet("log.parquet")
     options = ["log.parquet", "--scores", "s1", "--label", "click", "--top", "10%", "--format", "table"]
-    assert " as served\n" in run("evaluate", *options)
+    assert "  as served  " in run("evaluate", *options)
     text = run("evaluate", *options, "--negative-sampling-rate", "0.2", "--report", "report.html")
-    assert " as served, corrected for the rate\n" in text
+    assert "  as served, corrected for the rate  " in text
     page = Path("report.html").read_text(encoding="utf-8")
     assert "Predictions as served, corrected for the rate are <" in page
 

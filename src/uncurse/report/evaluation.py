@@ -281,14 +281,14 @@ def segment_table(results: Results) -> Table:
 
 def _header(first: str, results: Results, sure: str) -> list[str]:
     served, *maps = (method.name for method in results.methods)
-    return [first, "selected", "positives", served, *(column for name in maps for column in (name, sure))]
+    return [first, served, *(column for name in maps for column in (name, sure)), "selected", "positives"]
 
 
 def _compared(name: str, rows: Sequence[SelectionMetrics], sure: Sequence[str]) -> list[str]:
-    """Return a row of a table: counts, the error as served, then of each map its error and how sure it is to help."""
+    """Return a row of a table: the error as served, of each map its error and how sure it is to help, then counts."""
     served, *errors = (row.cells()["calibration error"] for row in rows)
     of_maps = (cell for pair in zip(errors, sure, strict=True) for cell in pair)
-    return [name, number(rows[0].selected), number(rows[0].observed), served, *of_maps]
+    return [name, served, *of_maps, number(rows[0].selected), number(rows[0].observed)]
 
 
 def expected_table(results: Results) -> Table | None:

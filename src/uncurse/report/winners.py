@@ -64,9 +64,8 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
         f"be better by {number(loss)}: more data can gain this at most."
     )
     header, *rows = cells_of(frame.head(_LISTED))
-    table = Table(
-        f"Values of {what}, with 90% intervals from low to high", [name.replace("_", " ") for name in header], rows
-    )
+    header = [name.replace("estimate", "corrected").replace("_", " ") for name in header]
+    table = Table(f"Values of {what}, with 90% intervals from low to high", header, rows)
     sections = [
         Section("values", "Observed and corrected values", (reason,), (figure,)),
         Section("loss", "What is lost by shipping the winner?", (ship,), (table,)),
