@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .errors import UncurseError
 from .metrics import Evaluation, evaluate
 from .optional import needing
-from .report.figures import bin_rows, draw_errors, draw_reliability, error_rows, page_style
+from .report.figures import draw_errors, draw_reliability, page_style
 
 
 class _Display:
@@ -107,7 +107,7 @@ class SelectionErrorDisplay(_Display):
     _alphas = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
     def _draw(self) -> None:
-        draw_errors(self.ax_, error_rows(self.evaluations.items()))
+        draw_errors(self.ax_, [*self.evaluations.items()])
 
 
 class SelectedReliabilityDisplay(_Display):
@@ -141,6 +141,6 @@ class SelectedReliabilityDisplay(_Display):
                 raise UncurseError(
                     f"the evaluation has {len(evaluation.rows)} shares; evaluate one, such as alphas=0.02"
                 )
-            draw_reliability(self.ax_, bin_rows(series, name, evaluation.rows[0].bins))
+            draw_reliability(self.ax_, series, name, evaluation.rows[0].bins)
             share = 100 * evaluation.rows[0].alpha
         self.ax_.set(xlabel=f"predicted rate of the top {share:g}%", ylabel="observed rate")

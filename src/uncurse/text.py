@@ -27,6 +27,24 @@ def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
     return f"{rounded:{'+' if sign else ''},.{decimals}f}%"
 
 
+def share(alpha: float) -> str:
+    """Format a selected share.
+
+    >>> share(0.02), share(0.125)
+    ('2%', '12.5%')
+    """
+    return f"{100 * alpha:.4g}%"
+
+
+def number(value: float) -> str:
+    """Format a number with four digits, or as an integer from 1000 on.
+
+    >>> number(-0.0123456), number(1234567.0)
+    ('-0.01235', '1,234,567')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
     """Return an error and its interval, with as many decimals as the interval needs.
 
@@ -48,12 +66,15 @@ def error_and_interval(error: float | None, low: float | None, high: float | Non
 def probability(value: float | None) -> str:
     """Return a probability as a percentage; below 1% and above 99% more digits say nothing.
 
-    >>> probability(0.876), probability(0.9999), probability(None)
-    ('88%', '>99%', 'unknown')
+    It is rounded towards 50%, so that none below a limit of whole percents is printed as the limit.
+
+    >>> probability(0.876), probability(0.9499), probability(0.9999), probability(None)
+    ('87%', '94%', '>99%', 'unknown')
     """
     if value is None:
         return "unknown"
-    return ">99%" if value > 0.99 else "<1%" if value < 0.01 else f"{100 * value:.0f}%"
+    whole = (math.floor if value > 0.5 else math.ceil)(round(100 * value, 6))
+    return ">99%" if value > 0.99 else "<1%" if value < 0.01 else f"{whole}%"
 
 
 def aligned(table: Sequence[Sequence[str]], *, left: int = 1, gap: int = 2) -> list[str]:

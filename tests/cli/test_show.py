@@ -1,13 +1,16 @@
 """`uncurse show`: how a map was fitted and what it does, and what a model holds."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
 import pytest
 
-from uncurse import Affine, Curve, Segmented, Steps
+from uncurse import Affine, Curve, Fitted, Segmented, Steps
+from uncurse.evidence import Histogram
 from uncurse.maps import ScoreMap
+from uncurse.methods import DataRecord, FitRecord, ScoreSummary
 
 
 def test_a_fit_is_shown_with_method_data_command_formula_and_intervals(run):
@@ -23,6 +26,18 @@ def test_a_fit_is_shown_with_method_data_command_formula_and_intervals(run):
     assert found["map"]["kind"] == "affine"
     assert found["record"]["pool"]["rows"] == 3_000
     assert [one["alpha"] for one in found["intervals"]] == [0.01, 0.02, 0.05, 0.1]
+
+
+def test_segments_are_shown_by_what_they_make_of_the_top_scores(run):
+    pool = ScoreSummary.of(Histogram().update(np.random.default_rng(0).normal(-2.0, 1.0, 10_000)))
+    score_map = Segmented(Affine(1.0, 0.0), {"news": Affine(1.0, -1.0), "sport": Affine(1.0, 0.0)})
+    Fitted(score_map, FitRecord("vad", DataRecord(10_000, ("s0", "s1"), (), pool), segment="site")).save("map.json")
+    table = run("show", "map.json").split("shown above.\n")[1]
+    (_, *cells), served, news, sport = (re.split(r"\s{2,}", line) for line in table.splitlines())
+    assert cells == ["top 10%", "top 2%"]
+    assert (served[0], sport[0], served[1:]) == ("as served", "sport", sport[1:])
+    logits = np.quantile(np.random.default_rng(0).normal(-2.0, 1.0, 10_000), [0.9, 0.98])
+    assert [float(cell.strip("%")) / 100 for cell in news[1:]] == pytest.approx(1 / (1 + np.exp(1 - logits)), rel=0.02)
 
 
 @pytest.mark.parametrize(

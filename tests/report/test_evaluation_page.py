@@ -13,6 +13,7 @@ from uncurse.methods import DataRecord, FitRecord, Fitted, SegmentRecord
 from uncurse.methods.remaining_error import ErrorTable
 from uncurse.metrics import Estimate
 from uncurse.report import Method, evaluation_page
+from uncurse.report.evaluation import ranked
 
 SUMMARY = summary_of(draw_world()[0])
 SEGMENTS = {f"placement {i}": SegmentRecord(0.7 + 0.1 * i, -2.0, 100 + i) for i in range(3)}
@@ -41,10 +42,6 @@ def with_record(methods, **changes):
     return [methods[0], replace(methods[1], fitted=replace(FITTED, record=replace(RECORD, **changes)))]
 
 
-def numbers(text):
-    return [float(part.replace(",", "").replace("−", "-")) for part in text.split(" to ")]
-
-
 # ---------------------------------------------------------------------------- headline
 
 
@@ -59,7 +56,7 @@ def numbers(text):
 def test_the_headline_says_whether_the_map_helps_over_all_shares(methods, after, verdict, decision):
     pair = [with_errors(methods[0], 0.123), with_errors(methods[1], after)]
     page = evaluation_page(pair)
-    errors = f"predictions are off by 12.3% on average as served and by {100 * after:.1f}% with vad.json."
+    errors = f"predictions are on average 12.3% too high as served and {100 * after:.1f}% too high with vad.json."
     assert page.headline == f"{verdict} On the top 2% to all rows, {errors}"
     assert page.decision == decision
     assert page.emphasis in page.headline
@@ -72,7 +69,7 @@ def test_without_a_map_the_headline_says_where_predictions_are_wrong(methods):
                          (0.0, "within noise of the truth at every share")):  # fmt: skip
         assert evaluation_page([with_errors(methods[0], error, 0.01)]).headline == f"Predictions as served are {words}."
     unknown = evaluation_page([with_errors(methods[0], 0.0, 0.1)])
-    words = "neither clearly too high nor too low: on the top 2%, errors from −20% to +20% are possible."
+    words = "neither clearly too high nor too low: on the top 2%, errors from -20% to +20% are possible."
     assert unknown.headline == f"Predictions as served are {words}"
     assert unknown.next_step == "evaluate on more labeled rows"
     (top, *others), mixed = with_errors(methods[0], 0.0, 0.01).evaluation.rows, methods[0].evaluation
@@ -85,20 +82,39 @@ def test_the_headline_is_about_the_first_of_several_maps_and_all_are_ranked(meth
     errors = {"as served": 0.2, "a": 0.05, "b": -0.01, "c": 0.12}
     page = evaluation_page([replace(with_errors(methods[0], error), name=name) for name, error in errors.items()])
     assert page.headline.startswith("a helps. ")
-    assert re.search(r"Probability of being the nearest: b (>99|\d+)%, ", page.note)
+    assert "Mean size of the error: b 1.0%, a 5.0%, c 12.0%, as served 20.0%." in page.note
+    assert re.search(r"Probability that a is nearer than b: (<1|\d+)%\.", page.note)
+    first, *maps = ranked([replace(with_errors(methods[0], e), name=n, own_labels=n == "b") for n, e in errors.items()])
+    assert [first.name, *(one.name for one in maps)] == ["as served", "a", "c", "b"]
+    assert "a helps. Of 3 maps" not in evaluation_page([first, *maps]).headline
+    two = evaluation_page([first, maps[0], maps[1]])
+    assert two.headline.startswith("a helps. Of 2 maps it is the nearest to the truth: on the top 2% to all rows, ")
+
+
+def test_a_map_that_was_fitted_to_the_labels_of_the_rows_is_no_fair_test(methods):
+    page = evaluation_page([with_errors(methods[0], 0.2), replace(with_errors(methods[1], 0.0), own_labels=True)])
+    assert page.headline.startswith("Not a fair test: vad.json was fitted to the labels of these rows. ")
+    assert page.decision == "watch"
+    assert page.next_step == "evaluate on rows that the map was not fitted to"
+
+
+def test_errors_of_one_sign_are_called_too_high_or_too_low(methods):
+    page = evaluation_page([with_errors(methods[0], 0.167), with_errors(methods[1], -0.167, 0.02)])
+    assert "on average 16.7% too high as served and 16.7% too low with vad.json." in page.headline
+    assert page.next_step.startswith("refresh the map with recent labels")
 
 
 def test_the_headline_is_about_the_value_if_it_is_known(methods):
     given = [Method("as served", methods[0].evaluation, value=with_errors(methods[0], 0.2).evaluation)]
     given.append(Method("a", methods[1].evaluation, value=with_errors(methods[1], 0.1).evaluation))
     headline = evaluation_page(given, value_name="revenue").headline
-    assert headline.startswith("a helps. On the top 2% to all rows, weighted by revenue, predictions are off by 20.0%")
+    assert "On the top 2% to all rows, weighted by revenue, predictions are on average 20.0% too high" in headline
 
 
 def test_the_selection_is_named():
     one = [Method("as served", evaluation_of(alphas=[1.0])), Method("a", evaluation_of(0.8, -0.4, alphas=[1.0]))]
     page = evaluation_page(one, selection="top 1 of each request")
-    assert " On the top 1 of each request, predictions are off by" in page.headline
+    assert " On the top 1 of each request, predictions are " in page.headline
 
 
 def test_a_share_without_a_positive_label_is_skipped(tmp_path):
@@ -128,7 +144,8 @@ def test_the_chart_of_errors_has_the_95_percent_interval(methods):
     overview, every = tables(page, "error")
     assert [row[0] for row in overview.rows] == ["top 2%", "top 5%", "top 10%", "all rows"]
     cells = [row[overview.header.index("vad.json")] for row in overview.rows]
-    assert [cell.split("%")[0] for cell in cells] == [f"{100 * e:+.1f}".replace("-", "−") for e in errors]
+    assert [cell.split("%")[0] for cell in cells] == [f"{100 * e:+.1f}" for e in errors]
+    assert [row[-2] for row in overview.rows] == ["600", "1,500", "3,000", "30,000"]
     assert len(every.rows) == len(methods) * len(ALPHAS)
     assert section(page, "error").title.startswith("With vad.json, predictions are ")
 
@@ -136,10 +153,12 @@ def test_the_chart_of_errors_has_the_95_percent_interval(methods):
 def test_the_page_says_whether_the_interval_of_the_fit_held(methods):
     held = ErrorTable((0.01, 1.0), (0.0, 0.0), (0.05, 0.05), (0.0, 0.0), 1)
     missed = ErrorTable((0.03, 1.0), (1.0, 1.0), (0.01, 0.01), (0.0, 0.0), 1)
-    for errors, words in ((held, ["held"] * 4), (missed, ["", *["did not hold"] * 3])):
-        pair = [methods[0], replace(methods[1], fitted=replace(FITTED, errors=errors))]
+    near = ErrorTable((0.01, 1.0), (1.03, 1.03), (0.01, 0.01), (0.0, 0.0), 1)
+    cases = [(held, 0.0, ["inside"] * 4), (missed, 0.0, ["", *["outside"] * 3])]
+    for errors, measured, words in (*cases, (near, 1.7, ["outside, within the noise of the labels"] * 4)):
+        pair = [methods[0], replace(with_errors(methods[1], measured, 0.05), fitted=replace(FITTED, errors=errors))]
         _, table, _ = tables(evaluation_page(pair), "error")
-        assert [row[table.header.index("vad.json")].partition("\n")[2] for row in table.rows] == words
+        assert [row[table.header.index("vad.json")].partition(": ")[2] for row in table.rows] == words
         by_request = evaluation_page(pair, selection="top 1 of each request")  # other rows than those of the fit
         assert len(tables(by_request, "error")) == 2
 
@@ -159,7 +178,6 @@ def test_the_page_recommends_to_check_the_nearest_of_several_maps_on_other_rows(
     page = evaluation_page([with_errors(methods[0], 0.2), far, near])
     assert "far" in page.headline
     assert page.next_step.startswith("evaluate near alone on other rows")
-    assert "near alone" not in evaluation_page([with_errors(methods[0], 0.2), near, far]).next_step
 
 
 def test_the_page_recommends_a_refresh_if_the_map_helps_and_an_error_remains(methods):
@@ -177,7 +195,7 @@ def test_segments_have_their_own_verdict_the_largest_first(methods):
     }
     page = evaluation_page(methods, segments=segments)
     (table,) = tables(page, "by-segment")
-    verdicts = [(row[0], row[2].split("\n")[-1]) for row in table.rows]
+    verdicts = [(row[0], row[3]) for row in table.rows]
     assert verdicts == [("<large>", "helps (>99%)"), ("small", "hurts (<1%)")]
     assert section(page, "by-segment").title == "By segment: vad.json helps in <large>; hurts in small"
     assert "--segment" in section(page, "by-segment").prose[0]
@@ -199,14 +217,16 @@ def test_value_is_a_table(methods):
     valued = [replace(m, value=replace(m.evaluation, rows=(row, *m.evaluation.rows[1:]))) for m in methods]
     (values,) = tables(evaluation_page(valued, value_name="revenue in EUR"), "values")
     assert values.caption.startswith("Sums of revenue in EUR")
-    assert values.rows[0][:4] == ["as served", "2%", "200", "100"]
+    assert values.rows[0][:2] == ["top 2%", "100"]
+    assert values.rows[0][2].startswith("200: ")
     assert section(evaluation_page(methods), "values") is None
 
 
 def test_reliability_shows_the_bins_of_the_ece(methods):
     page = evaluation_page(methods)
     (table,) = tables(page, "reliability")
-    shown = [numbers(row[3])[0] - numbers(row[4])[0] for row in table.rows if row[:2] == ["top 2%", "as served"]]
+    rows = [row for row in table.rows if row[:2] == ["top 2%", "as served"]]
+    shown = [float(predicted) - float(observed.split(" ")[0]) for *_, predicted, observed in rows]
     assert np.mean(np.abs(shown)) == pytest.approx(methods[0].evaluation.rows[0].ece, rel=0.05)
     ax, row = page.figures()["reliability"].axes[0], methods[0].evaluation.rows[-1]  # the largest share
     np.testing.assert_allclose(ax.lines[0].get_xdata(), [b.predicted for b in row.bins])

@@ -48,7 +48,7 @@ def test_every_day_has_its_own_interval_and_the_confidence_sequence_of_all_days_
     assert line(ax, "since the fit").get_ydata()[-1] == pytest.approx(total.error)
     (table,) = tables(page, "daily-error")
     assert [row[0] for row in table.rows] == [name for name, _ in state.ordered]
-    assert table.rows[-1][5] == f"{100 * wanted[-1, 0]:+.0f}% to {100 * wanted[-1, 1]:+.0f}%".replace("-", "−")
+    assert table.rows[-1][5] == f"{100 * wanted[-1, 0]:+.0f}% to {100 * wanted[-1, 1]:+.0f}%"
 
 
 def test_the_newest_days_are_shown_and_all_count():
@@ -126,12 +126,14 @@ def test_the_error_of_the_served_scores_is_beside_that_of_the_map():
 
 
 def test_changes_of_scores_and_lambda_are_stated():
-    verdict = judge(state_of(2), scores=ScoreChange("pool", 0.4, 1.1, 0.05), shrinkage=LambdaChange(0.9, 0.8, -5.0))
+    verdict = judge(
+        state_of(2), scores=ScoreChange("pool of the fit", 0.4, 1.1, 0.05), shrinkage=LambdaChange(0.9, 0.8, -5.0)
+    )
     page = monitor_page(verdict, "m")
     assert page.headline.startswith("Watch m. λ changed from 0.900 to 0.800 (-5.0 standard errors)")
     scores, shrinkage = section(page, "served-scores").prose
     assert scores.startswith("Against the pool of the fit, the mean of the newest scores moved by +0.40 standard")
-    assert shrinkage == "λ went from 0.900 at the fit to 0.800, −5.0 standard errors."
+    assert shrinkage == "λ went from 0.900 at the fit to 0.800, -5.0 standard errors."
 
 
 def test_the_note_says_what_to_do_and_what_is_missing(tmp_path):

@@ -15,7 +15,7 @@ from ..validation import warn_user
 from .app import app
 from .options import MapFile, Missing
 from .output import Format, Quiet, check_outputs, emit, working
-from .reading import check_served, column_names, input_file, load_map
+from .reading import column_names, input_file, load_map
 
 
 @app.command()
@@ -40,13 +40,14 @@ def apply(
     """
     from ..logs import apply_to_files
     from ..maps import Segmented
+    from ..methods.refresh import check_served
 
     check_outputs({"--out": out}, [log, map_file], format=format)
     fitted = load_map(map_file)
     score_map, record = fitted.map, fitted.record
     score = column_names(scores)[0]
-    check_served(map_file, fitted, score)
     if record is not None:
+        check_served(score, record, map_file)
         if isinstance(score_map, Segmented) and segment is None:
             segment = record.segment
         elif segment is not None and segment != record.segment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,6 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text import aligned
 from . import options, reading
 from .app import app
 from .output import Format, Quiet, check_outputs, emit, note, working
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
     from ..methods import Fitted
     from ..metrics import Evaluation
     from ..report import Method
+    from ..report.evaluation import Results
 
-_MOST_SEGMENTS, _SHOWN_SEGMENTS = 100, 20  # that are evaluated, and lines of them in the text
+_MOST_SEGMENTS = 100  # that are evaluated
 
 
 @app.command()
@@ -35,7 +35,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--map",
-            help="Map file to compare with the scores as served; may be repeated. A report is headed by the first.",
+            help="Map file to compare with the scores as served; may be repeated. Maps are ranked by their mean error.",
         ),
     ] = None,
     top: Annotated[
@@ -43,8 +43,8 @@ def evaluate(
         typer.Option(
             parser=options.shares,
             metavar="SHARES",
-            help="Selected shares: 2%,5% or first:last:step (default 0.1%,1%,2%,5%,10%, without "
-            "shares of fewer than 100 rows or 10 predicted positives).",
+            help="Selected shares, such as 2%,5% (default 0.1%,1%,2%,5%,10%, without shares of fewer than 100 rows or "
+            "10 predicted positives).",
         ),
     ] = None,
     request: options.Request = None,
@@ -85,8 +85,9 @@ def evaluate(
     """
     from ..methods.records import ScoreSummary
     from ..metrics import default_shares, evaluate_log
+    from ..metrics.evaluation import DEFAULT_SHARES
     from ..report import Method, evaluation_page
-    from ..report.evaluation import compare_methods, promises
+    from ..report.evaluation import Results, promises, ranked
 
     check_outputs({"--report": report}, [*log, *(maps or [])])
     loaded = {path: reading.load_map(path) for path in maps or []}
@@ -109,25 +110,27 @@ def evaluate(
         score_map = None if fitted is None else fitted.map
         evaluation = evaluate_log(evidence, score_map, alphas, n_bins=bins)
         valued = None if values is None else evaluate_log(evidence, score_map, alphas, values=values)
-        methods.append(Method(name, evaluation, fitted, valued))
+        own = fitted is not None and reading.is_fitted_to(fitted, evidence)
+        methods.append(Method(name, evaluation, fitted, valued, own))
+    methods = ranked(methods)
     selection = None if evidence.spec.top_k is None else str(evidence.spec.top_k)
-    segments = _by_segment(methods, evidence, max(alphas))
+    results = Results(methods, selection, value or "value", _by_segment(methods, evidence, max(alphas)))
     facts = reading.log_facts(log, evidence, Maps=[*loaded])
     if report is not None:
         assert evidence.served is not None  # a log with labels has logits
         with working("drawing"):
             served = ScoreSummary.of(evidence.served) if selection is None else None
-            more: dict[str, Any] = {"selection": selection, "value_name": value or "value", "segments": segments}
-            evaluation_page(methods, served, facts, **more).to_html(report)
-    found = compare_methods(methods)
+            more: dict[str, Any] = {"value_name": results.value_name, "segments": results.segments}
+            evaluation_page(methods, served, facts, selection=selection, **more).to_html(report)
     plain = []
     for i, method in enumerate(methods):
-        compared = {} if found is None else {name: value[i] for name, value in vars(found).items()}
+        compared = {} if results.found is None else {name: value[i] for name, value in vars(results.found).items()}
         expected = promises(method, by_request=selection is not None)
         plain.append({**documents.plain(method), **compared, "expected": expected})
-    by_segment = {name: [one.to_dict() for one in results] for name, results in segments.items()}
+    by_segment = {name: [one.to_dict() for one in found] for name, found in results.segments.items()}
     document = {"facts": facts, "selection": selection, "methods": plain, "segments": by_segment}
-    emit(format, _text(methods, evidence, value, selection, segments), "evaluations", document)
+    left_out = [] if top or selection else [alpha for alpha in DEFAULT_SHARES if alpha not in alphas]
+    emit(format, _text(results, evidence, left_out), "evaluations", document)
     if report is not None:
         note(f"written to {report}")
     if fail_above is not None:
@@ -160,65 +163,26 @@ def _by_segment(methods: Sequence[Method], log: Evidence, alpha: float) -> dict[
     return {name: found[name] for name in order if found[name][0].rows[0].selected}
 
 
-def _text(
-    methods: Sequence[Method],
-    log: Evidence,
-    value: str | None,
-    selection: str | None,
-    segments: Mapping[str, Sequence[Evaluation]],
-) -> str:
-    """Return whether the first map helps, then tables by share, of value, and by segment."""
-    from ..metrics import compare
-    from ..report import evaluation as words
-    from ..text import error_and_interval, probability
+def _text(results: Results, log: Evidence, left_out: Sequence[float]) -> str:
+    """Return whether the first map helps, the tables of the page, and what to do next."""
+    from ..report import evaluation as page
 
-    def row_of(name: str, cells: Sequence[Mapping[str, str]], sure: Sequence[str]) -> tuple[str, ...]:
-        """Return cells with two columns for each map: its error, and how sure it is that it is nearer to the truth."""
-        errors = [one["calibration error"] for one in cells]
-        of_maps = (text for pair in zip(errors[1:], sure, strict=True) for text in pair)
-        return name, cells[0]["selected"], cells[0]["observed"], errors[0], *of_maps
-
-    by_count, maps = compare([method.evaluation for method in methods]), [method.name for method in methods[1:]]
     lines = [f"{log.rows:,} rows, label {log.spec.label}, {log.spec.top_k or f'selected by {log.spec.scores[0]}'}"]
-    lines.append(words.answer(methods, words.names_of_shares(methods, selection), value or "")[0])
-    lines += filter(None, [words.sureness(methods, words.compare_methods(methods))])
-    names = [methods[0].name, *(header for name in maps for header in (name, "nearer"))]
-    cells = [[row.cells() for row in method.evaluation.rows] for method in methods]
-    rows = []
-    for place, row in enumerate(zip(*cells, strict=True)):
-        sure = [probability(by_count.nearer_by_share[i + 1][place] if by_count else None) for i in range(len(maps))]
-        rows.append(row_of(row[0]["top"], row, sure))
-    title = "Calibration error (predicted / observed − 1) with its 95% interval"
-    title += "; nearer: probability that the map is nearer to the truth" if maps else ""
-    lines += ["", title, *aligned([("top", "selected", "positives", *names), *rows], left=0)]
-    for method in methods[1:]:
-        expected = [
-            f"{row['top']} {error_and_interval(0.0, one[0], one[1])[1]} ({'held' if one[2] else 'did not hold'})"
-            for row, one in zip(cells[0], words.promises(method, by_request=selection is not None), strict=True)
-            if one is not None
-        ]
-        lines += [f"Errors that the fit of {method.name} expected (90%): {', '.join(expected)}"] if expected else []
-    if value is not None:
-        valued = [[row.cells() for row in method.value.rows] for method in methods if method.value is not None]
-        rows = [
-            (row[0]["top"], row[0]["observed"], *(f"{one['predicted']}: {one['calibration error']}" for one in row))
-            for row in zip(*valued, strict=True)
-        ]
-        title = f"Sum of {value}: observed, and predicted with its error and 95% interval"
-        lines += ["", title, *aligned([("top", "observed", names[0], *maps), *rows], left=0)]
-    if segments:
-        rows = []
-        for segment, evaluations in list(segments.items())[:_SHOWN_SEGMENTS]:
-            paired = compare(evaluations)
-            sure = [words.verdict(paired.nearer[i + 1] if paired else None) for i in range(len(maps))]
-            rows.append(row_of(segment, [one.rows[0].cells() for one in evaluations], sure))
-        header = ("segment", "selected", "positives", *(name.replace("nearer", "verdict") for name in names))
-        where = max(cells[0], key=lambda row: float(row["top"].rstrip("%")))["top"]
-        title, *advice = words.segments_in_words(methods, segments)
-        lines += ["", f"{title} (top {where} of all rows, the largest first)", *aligned([header, *rows]), *advice]
-        if rest := len(log.segments) - len(rows):
-            more = f"; --format json has the {len(segments)} largest" if len(segments) > len(rows) else ""
+    lines += filter(None, [page.answer(results)[0], page.sureness(results)])
+    for table in (page.error_table(results), page.expected_table(results), page.value_table(results)):
+        lines += ["", *table.lines()] if table is not None else []
+    if left_out:
+        shares = ", ".join(f"{100 * alpha:g}%" for alpha in left_out)
+        lines += ["", f"left out: the top {shares}, with fewer than 100 rows or 10 predicted positives (see --top)"]
+    if results.segments:
+        table, (title, *advice) = page.segment_table(results), page.segments_in_words(results)
+        lines += ["", title, *table.lines(), *advice]
+        if rest := len(log.segments) - len(table.rows):
+            listed = len(results.segments)
+            more = f"; --format json has the {listed} largest" if listed > len(table.rows) else ""
             lines.append(f"… and {rest:,} segment{'s' * (rest > 1)} with fewer selected rows, or none{more}")
+    step = page.next_step(results).replace("`", "")
+    lines += ["", f"next: {step}"] if step else []
     return "\n".join(lines)
 
 

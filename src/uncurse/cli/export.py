@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from .. import documents
 from ..errors import UncurseError
 from ..optional import needing
 from .app import app
 from .options import MapFile, SegmentColumn
-from .output import Quiet, check_outputs, write_file
+from .output import Quiet, check_outputs, note
 from .reading import load_map, served_column
 
 # Options that each target takes.
@@ -77,4 +78,5 @@ def export(
     if out is None:
         typer.echo(content, nl=False)
     else:
-        write_file(out, content)
+        documents.write(out, content)
+        note(f"written to {out}")

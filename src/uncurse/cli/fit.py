@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -112,8 +112,16 @@ def fit(
     from ..report.prose import intervals_of
 
     check_outputs({"--out": out}, [*pool, *(labeled or [])], format=format, suffix=".json")
-    of_labels = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
-    _check_options(method, labeled, {**of_labels, "--teacher": teacher})
+    if not labeled:
+        needs = {"--label": label, "--trials": trials, "--labels-from": labels_from, "--calibrator": calibrator}
+        needs |= {"--teacher": teacher, "--method": "labels" if method == "labels" else None}
+        for option, name in needs.items():
+            if name is not None:
+                raise UncurseError(f"{option} {name} needs --labeled, a log with labels, and --label, their column")
+    if method == "vad":
+        _refuse(f"--method {method}", {"--labels-from": labels_from, "--teacher": teacher})
+    else:
+        _refuse(f"--method {method}", {"--calibrator": calibrator})
     if half_life is not None and not 0 < half_life < math.inf:
         raise UncurseError(f"--half-life is {half_life:g}; pass a positive number of files, such as 3")
     labeled_log = bool(labeled) and not any(map(is_evidence, labeled or []))
@@ -123,9 +131,7 @@ def fit(
     requests = None
     if request is not None:
         unused = {"--method": None if method == "auto" else method, "--segment": segment, "--weight": weight}
-        for option, name in {**unused, "--teacher": teacher}.items():
-            if name is not None:
-                raise UncurseError(f"{option} {name} is not for --request; leave it out")
+        _refuse("--request", {**unused, "--teacher": teacher})
         scores_of_rows, evidence, requests = _read_requests(pool, given | of_rows, request, top_k or 1, value)
     elif top_k is not None or value is not None:
         raise UncurseError("--top-k and --value need --request, the column of requests")
@@ -167,8 +173,7 @@ def fit(
             fitted, record = replace(fitted, map=line), replace(record, max_error=line.max_error)
         fitted = replace(fitted, record=record)
     write_document(out, fitted.to_json() + "\n")
-    content = {**record.to_dict(), "map": fitted.map.to_dict()}
-    content["intervals"] = [{"alpha": a, "low": low, "high": high} for a, low, high in intervals_of(fitted)]
+    content = {**record.to_dict(), "map": fitted.map.to_dict(), "intervals": intervals_of(fitted)}
     selection = "" if request is None else f" --request {request} --top-k {top_k or 1}"
     emit(format, _text(fitted, evidence, rows, selection, out), "fit", content, out)
 
@@ -196,15 +201,11 @@ def _read_requests(
     return scores, evidence, Requests.of(codes, len(scores), k, values)
 
 
-def _check_options(method: str, labeled: Sequence[str] | None, about_labels: Mapping[str, str | None]) -> None:
-    """Check that the options about labels belong to the method and to a labeled log."""
-    needs = {**about_labels, "--method": "labels" if method == "labels" else None}
-    for option, value in needs.items():
-        if value is not None and not labeled:
-            raise UncurseError(f"{option} {value} needs --labeled, a log with labels, and --label, their column")
-    for unused in ("--labels-from", "--teacher") if method == "vad" else ("--calibrator",):
-        if about_labels[unused] is not None:
-            raise UncurseError(f"{unused} is not for --method {method}; leave it out")
+def _refuse(choice: str, options: Mapping[str, str | None]) -> None:
+    """Raise if an option is given that a choice excludes."""
+    for option, value in options.items():
+        if value is not None:
+            raise UncurseError(f"{option} {value} is not for {choice}; leave it out")
 
 
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from .. import documents
 from ..errors import UncurseError
-from ..text import aligned, percent
+from ..text import aligned
 from . import options, reading
 from .app import app
 from .output import Format, Quiet, check_outputs, emit, note, working
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ..logs import Settled
     from ..methods import FitRecord
     from ..monitoring import MonitorState, Verdict
-    from ..monitoring.sequential import Calibration
-
-_MOST_GROUPS = 20  # lines of segments in the text; other formats have all
 
 
 @app.command()
@@ -181,53 +178,24 @@ def _read_pool(pool: list[str], record: FitRecord | None, map_file: str) -> Evid
     return reading.read_evidence(pool, given)
 
 
-def _percent(value: float | None, missing: str = "") -> str:
-    return missing if value is None else percent(value)
-
-
 def _text(verdict: Verdict, pool: bool) -> str:
-    from ..monitoring.sequential import e_value_text, error_words
+    from ..monitoring.sequential import error_words
+    from ..report import monitor as page
 
     lines = [f"{verdict.decision}: {verdict.reason}"]
-    low, high = verdict.latest.low, verdict.latest.high
-    if verdict.decision == "keep" and ((low is not None and low > 0) or (high is not None and high < 0)):
+    if verdict.decision == "keep" and not verdict.latest.may_be_zero:
         lines.append(f"these rows alone: {error_words(verdict.latest)}")
-    lines.append("")
-    rows = [("", "rows", "predicted", "observed", "as served", "error", "95% confidence sequence", "e-value")]
-
-    def add(name: str, part: Calibration) -> None:
-        span = f"{_percent(part.low, 'no bound')} to {_percent(part.high, 'no bound')}"
-        counts = (f"{part.rows:,.0f}", f"{part.predicted:,.1f}", f"{part.observed:,.0f}")
-        errors = (_percent(part.served_error, "undefined"), _percent(part.error, "undefined"))
-        rows.append((name, *counts, *errors, span, e_value_text(part.e_value)))
-
-    days = "1 day" if verdict.days == 1 else f"{verdict.days} days"
-    add(f"since the fit ({days})", verdict.since_fit)
-    if verdict.wrong_since is not None:
-        add(verdict.wrong_since.name, verdict.wrong_since)
-    add("these rows", verdict.latest)
-    for part in verdict.buckets:
-        add(f"predictions {part.name}", part)
     segments = sorted(verdict.segments, key=lambda part: -part.e_value)
-    for part in segments[:_MOST_GROUPS]:
-        add(f"segment {part.name}", part)
-    lines += aligned(rows)
-    if len(segments) > _MOST_GROUPS:
-        lines.append(f"… and {len(segments) - _MOST_GROUPS:,} segments with less evidence; --format json has all")
-    lines.append("")
-    if verdict.scores is not None:
-        change = verdict.scores
-        lines.append(
-            f"scores against the {change.reference}: mean {change.mean:+.2f} standard deviations, spread × "
-            f"{change.spread:.2f}, population stability index {change.stability:.3f} (above 0.1: changed)"
-        )
-    if verdict.shrinkage is not None:
-        moved = verdict.shrinkage
-        lines.append(f"λ {moved.before:.4f} to {moved.after:.4f}: {moved.standard_errors:+.1f} standard errors")
-    elif pool and verdict.scores is not None:
+    named = [(f"since the fit ({page.days_words(verdict.days)})", verdict.since_fit)]
+    named += [] if verdict.wrong_since is None else [(verdict.wrong_since.name, verdict.wrong_since)]
+    named += [("these rows", verdict.latest), *((f"predictions {part.name}", part) for part in verdict.buckets)]
+    named += [(f"segment {part.name}", part) for part in segments[: page.MAX_PARTS]]
+    lines += ["", *aligned([("", *page.HEADER), *((name, *page.cells_of(part)) for name, part in named)])]
+    if len(segments) > page.MAX_PARTS:
+        lines.append(f"… and {len(segments) - page.MAX_PARTS:,} segments with less evidence; --format json has all")
+    lines += ["", *page.changes_in_words(verdict)]
+    if pool and verdict.scores is not None and verdict.shrinkage is None:
         lines.append("λ is not compared: this map has none, or there is one score column")
     if verdict.decision != "alarm":  # after an alarm the error is found
-        needed = verdict.positives_needed
-        labels = f"about {needed:,} more positive labels are needed" if needed else "there are enough labels"
-        lines.append(f"{labels} to find an error of 5%")
+        lines.append(page.labels_in_words(verdict))
     return "\n".join(lines)

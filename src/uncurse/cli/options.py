@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-_MOST_SHARES = 10_000
-
 
 def share(text: str) -> float:
     """Return a share written as 0.1 or 10%; without a percent sign it is at most 1.
@@ -29,22 +27,12 @@ def share(text: str) -> float:
 
 
 def shares(text: str) -> list[float]:
-    """Return the shares of ``--top``: 2%,5% or 0.02:0.10:0.01 with both ends, or both, separated by commas.
+    """Return the shares of ``--top``, separated by commas.
 
-    >>> shares("1%,0.05:0.07:0.01")
-    [0.01, 0.05, 0.06, 0.07]
+    >>> shares("1%,0.05")
+    [0.01, 0.05]
     """
-    found: list[float] = []
-    for part in text.split(","):
-        first, *rest = map(share, part.split(":"))
-        last, step = rest or (first, 1.0)
-        if not (step > 0 and 0 <= (last - first) / step <= _MOST_SHARES):
-            raise typer.BadParameter(
-                f"{part!r} holds no shares, or too many; pass up to {_MOST_SHARES:,} shares such as 2%,5%, or "
-                "first:last:step"
-            )
-        found += [round(first + i * step, 12) for i in range(int((last - first) / step + 1e-9) + 1)]
-    return found
+    return list(map(share, text.split(",")))
 
 
 Logs = Annotated[

@@ -53,12 +53,6 @@ def note(text: str) -> None:
         typer.echo(text, err=True)
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file atomically, and say so."""
-    documents.write(path, content)
-    note(f"written to {path}")
-
-
 def write_document(path: str, text: str) -> None:
     """Write a text file atomically, or to standard output if the path is ``-``."""
     if path == "-":

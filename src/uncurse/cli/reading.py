@@ -172,7 +172,7 @@ def read_for_maps(
 ) -> Evidence:
     """Read labeled rows for maps, by their files; options that are not given are those of the fits."""
     from ..maps import Segmented
-    from ..methods.refresh import check_fits
+    from ..methods.refresh import check_fits, check_served
 
     options = dict(given)
     if not any(map(is_evidence, sources)):
@@ -182,12 +182,15 @@ def read_for_maps(
     names = ", ".join(sources)
     for path, fitted in maps.items():
         check_fits(rows, fitted.map, fitted.record, f"evidence of {names} for {path}")
-        check_served(path, fitted, rows.spec.scores[0])
-        if fitted.record is not None and fitted.record.top_k is not None and rows.spec.top_k is None:
-            warn_user(
-                f"{path} is for the top {fitted.record.top_k} of each request; pass --request and --top-k, unless "
-                f"{names} holds only rows that were selected so"
-            )
+        if (record := fitted.record) is not None:
+            check_served(rows.spec.scores[0], record, path)
+            if record.top_k is not None and rows.spec.top_k is None:
+                warn_user(
+                    f"{path} is for the top {record.top_k} of each request; pass --request and --top-k, unless {names} "
+                    "holds only rows that were selected so"
+                )
+            if is_fitted_to(fitted, rows):
+                warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
         if isinstance(fitted.map, Segmented):
             if not rows.segments:
                 raise UncurseError(f"{path} has a map for each segment; collect {names} again with --segment")
@@ -197,10 +200,13 @@ def read_for_maps(
                     f"{unknown:,} of {rows.rows:,} rows have a {rows.spec.segment} without a map in {path}; they get "
                     "the default map"
                 )
-        labels = () if fitted.record is None else fitted.record.label_sources
-        if set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)):
-            warn_user(f"{path} was fitted to the labels of {names}; use other rows, say of another day")
     return rows
+
+
+def is_fitted_to(fitted: Fitted, rows: Evidence) -> bool:
+    """Tell whether a map was fitted to the labels of a file that these rows are from."""
+    labels = () if fitted.record is None else fitted.record.label_sources
+    return bool(set(map(os.path.realpath, labels)) & set(map(os.path.realpath, rows.sources)))
 
 
 def _options_of(fitted: Fitted) -> dict[str, Any]:
@@ -214,24 +220,6 @@ def _options_of(fitted: Fitted) -> dict[str, Any]:
     scores = record.pool.columns[:1] if replica_kind(record.replicas).served_is_a_column else None
     segment = record.segment if isinstance(fitted.map, Segmented) else None
     return {**found, "scores": scores, "segment": segment, "negative_sampling_rate": record.negative_sampling_rate}
-
-
-def check_served(path: str, fitted: Fitted, score: str) -> None:
-    """Check that a map is used on the score that it was fitted to."""
-    from ..evidence.from_arrays import column_names as names_of_arrays
-
-    if fitted.record is None:
-        return
-    columns, served = fitted.record.pool.columns, _options_of(fitted)["scores"]
-    if served is None and score in columns:
-        raise UncurseError(
-            f"{path} takes the mean of {', '.join(columns)}, and {score} is one of them; use a column of the mean"
-        )
-    if served is not None and score != columns[0] and columns[:1] != names_of_arrays(1):  # arrays have no names
-        raise UncurseError(
-            f"{path} was fitted to the score column {columns[0]!r}, not to {score!r}; rename the column if it is the "
-            "same score, or fit a map to it"
-        )
 
 
 def log_facts(sources: Sequence[str], evidence: Evidence, **more: Any) -> dict[str, str | list[str]]:

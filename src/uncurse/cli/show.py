@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from .. import documents
 from ..links import get_link, logistic
 from ..text import aligned
 from .app import app
@@ -18,8 +19,11 @@ from .output import Format, emit
 from .reading import input_file, is_evidence, load_map
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .._types import Array
     from ..maps import Affine, ScoreMap
-    from ..methods import FitRecord, Fitted
+    from ..methods import FitRecord, Fitted, ScoreSummary
 
 _WIDTH, _HEIGHT = 60, 15  # of the picture, in characters
 _MOST_SEGMENTS = 20
@@ -51,9 +55,9 @@ def show(
     from ..report.prose import intervals_of
 
     fitted = load_map(file)
-    content = {"map": fitted.map.to_dict(), "record": None if fitted.record is None else fitted.record.to_dict()}
-    intervals = [{"alpha": alpha, "low": low, "high": high} for alpha, low, high in intervals_of(fitted)]
-    emit(format, "\n".join(_text(file, fitted)), "shown", {**content, "intervals": intervals})
+    content = {name: documents.plain(getattr(fitted, name)) for name in ("map", "record")}
+    content["intervals"] = intervals_of(fitted)
+    emit(format, "\n".join(_text(file, fitted)), "shown", content)
 
 
 def _is_model(file: str) -> bool:
@@ -83,11 +87,30 @@ def _text(file: str, fitted: Fitted) -> list[str]:
     lines += [formula(default)] if isinstance(default, Affine) and default.link == "logistic" else []
     lines += ["", *_picture(default, record)]
     if segments:
-        rows = [("segment", "map"), *((name, f"{one!r:.90}") for name, one in [*segments.items()][:_MOST_SEGMENTS])]
+        lines += ["", "The map of all other segments is shown above.", *aligned(_segments(segments, record))]
         more = len(segments) - _MOST_SEGMENTS
-        lines += ["", "The map of all other segments is shown above.", *aligned(rows, left=2)]
         lines += [f"… and {more:,} more; --format json has all"] if more > 0 else []
     return lines
+
+
+def _segments(maps: Mapping[str, ScoreMap], record: FitRecord | None) -> list[tuple[str, ...]]:
+    """Return what the map of each segment makes of the lowest scores of the top 10% and 2% of the pool."""
+    from ..evidence.spec import logit_offset
+
+    listed = [*maps.items()][:_MOST_SEGMENTS]
+    if record is None or record.pool.scores is None:
+        return [("segment", "map"), *((name, one.kind) for name, one in listed)]
+    logits, offset = _edges(record.pool.scores), logit_offset(record.negative_sampling_rate)
+    predictions = {"as served": logistic(logits), **{name: one.at_logits(logits - offset) for name, one in listed}}
+    cells = [(name, *(f"{100 * prediction:.3g}%" for prediction in found)) for name, found in predictions.items()]
+    return [("segment", "top 10%", "top 2%"), *cells]
+
+
+def _edges(scores: ScoreSummary) -> Array:
+    """Return the lowest logits of the top 10% and 2%."""
+    from ..methods.records import TOP_SHARES
+
+    return np.interp((0.1, 0.02), TOP_SHARES, scores.top)
 
 
 def formula(score_map: Affine) -> str:
@@ -101,7 +124,6 @@ def formula(score_map: Affine) -> str:
 def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
     """Draw a map on the range of its pool, on logarithmic axes if predictions are rates."""
     from ..evidence.spec import logit_offset
-    from ..methods.records import TOP_SHARES
 
     scores = None if record is None else record.pool.scores
     low, high = (-6.0, 2.0) if scores is None else (scores.edges[0], scores.edges[-1])
@@ -126,17 +148,13 @@ def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
     margin = " " * width
     edges = [" "] * _WIDTH
     if scores is not None:
-        for logit in np.interp((0.02, 0.1), TOP_SHARES, scores.top):
+        for logit in _edges(scores):
             edges[int(np.clip(np.searchsorted(x, logit), 0, _WIDTH - 1))] = "▲"
+    legend = [] if scores is None else ["".join(edges), "▲ lowest of the top 10% and 2%"]
+    below = [f"{ends[2]}{ends[3]:>{_WIDTH - len(ends[2])}}", f"{'prediction as served':^{_WIDTH}}", *legend]
     return [
         f"prediction{', on log scales' * logarithmic}: ● with the map, · as served",
         *(f"{names.get(i, ''):>{width}} │{''.join(row)}".rstrip() for i, row in enumerate(rows)),
         f"{margin} └{'─' * _WIDTH}",
-        f"{margin}  {ends[2]}{ends[3]:>{_WIDTH - len(ends[2])}}",
-        f"{margin}  {'prediction as served':^{_WIDTH}}".rstrip(),
-        *(
-            []
-            if scores is None
-            else [f"{margin}  {''.join(edges)}".rstrip(), f"{margin}  ▲ lowest of the top 10% and 2%"]
-        ),
+        *(f"{margin}  {line}".rstrip() for line in below),
     ]

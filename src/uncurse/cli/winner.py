@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from . import options
 from .app import app
 from .output import Format, Quiet, check_outputs, emit, note
 from .reading import program_facts
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @app.command()
@@ -46,46 +50,29 @@ def winner(
       uncurse winner tests.csv --estimate ctr --standard-error se --group test
       uncurse winner results/*/samples_*.jsonl
     """
-    import polars as pl
-
     from .. import winners
-    from ..logs.files import kind_of
     from ..winners.winner import cells_of
 
     check_outputs({"--report": report}, results)
     suffixes = {Path(path).suffix for path in results}
-    higher = not lower_is_better
+    more: dict[str, Any] = {}
     if suffixes == {".jsonl"}:
-        found = winners.winner(winners.from_lm_eval(results, score), higher_is_better=higher)
+        scores: Any = winners.from_lm_eval(results, score)
     elif suffixes <= {".eval", ".json"}:
-        found = winners.winner(winners.from_inspect(results, score), higher_is_better=higher)
+        scores = winners.from_inspect(results, score)
     else:
-        try:
-            readers = {"csv": lambda path: pl.read_csv(path, infer_schema_length=None), "parquet": pl.read_parquet}
-            frame = pl.concat([readers[kind_of(path)](path) for path in results])
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise UncurseError(f"cannot read {', '.join(results)}: {str(error).splitlines()[0]}") from None
         columns = {"--item": item, "--candidate": candidate, "--score": score}
         if estimate is not None:
             columns = {"--estimate": estimate, "--standard-error": standard_error}
-        for option, name in columns.items():
-            if name is None:
-                raise UncurseError(f"{option} is missing; name a column of {results[0]}, or --estimate with its error")
-        for name in (*columns.values(), group, cluster, candidate):
-            if name is not None and name not in frame.columns:
-                raise UncurseError(f"{results[0]} has no column {name!r}; it has {', '.join(frame.columns)}")
+        frame = _read(results, columns, (group, cluster, candidate))
         if estimate is None:
             roles = {"item": str(item), "candidate": str(candidate), "score": str(score)}
             scores = winners.from_frame(frame, **roles, cluster=cluster, group=group)
-            found = winners.winner(scores, higher_is_better=higher)
         else:
-            found = winners.winner(
-                frame[estimate].to_numpy(),
-                standard_error=frame[str(standard_error)].to_numpy(),
-                groups=None if group is None else frame[group].to_numpy(),
-                names=None if candidate is None else [str(name) for name in frame[candidate]],
-                higher_is_better=higher,
-            )
+            scores, more = frame[estimate].to_numpy(), {"standard_error": frame[str(standard_error)].to_numpy()}
+            more |= {} if group is None else {"groups": frame[group].to_numpy()}
+            more |= {} if candidate is None else {"names": [str(name) for name in frame[candidate]]}
+    found = winners.winner(scores, **more, higher_is_better=not lower_is_better)
     if report is not None:
         from ..report import winner_page
 
@@ -101,3 +88,23 @@ def winner(
     emit(format, text, "winner", content)
     if report is not None:
         note(f"written to {report}")
+
+
+def _read(results: Sequence[str], columns: Mapping[str, str | None], others: Sequence[str | None]) -> pl.DataFrame:
+    """Read tables; columns, by their options, are required, and others may be None."""
+    import polars as pl
+
+    from ..logs.files import kind_of
+
+    for option, name in columns.items():
+        if name is None:
+            raise UncurseError(f"{option} is missing; name a column of {results[0]}, or --estimate with its error")
+    readers = {"csv": lambda path: pl.read_csv(path, infer_schema_length=None), "parquet": pl.read_parquet}
+    try:
+        frame = pl.concat([readers[kind_of(path)](path) for path in results])
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UncurseError(f"cannot read {', '.join(results)}: {str(error).splitlines()[0]}") from None
+    for name in (*columns.values(), *others):
+        if name is not None and name not in frame.columns:
+            raise UncurseError(f"{results[0]} has no column {name!r}; it has {', '.join(frame.columns)}")
+    return frame

@@ -122,15 +122,14 @@ def predict_segments(score_map: Segmented, scores: Float, numbers: NDArray[np.in
 
 
 def predicted_cells(score_map: ScoreMap | None, evidence: Evidence) -> dict[str, tuple[Array, Histogram]]:
-    """Return predictions and histogram of each segment if the map is by segment, else of all rows, whose name is empty.
+    """Return predictions and histogram of each segment of the rows; without segments, of all rows, whose name is empty.
 
     Without a map the predictions are those of the served score.
     """
-    by_segment = isinstance(score_map, Segmented)
-    if by_segment and not evidence.segments:
+    if isinstance(score_map, Segmented) and not evidence.segments:
         raise UncurseError("this map has a map for each segment; collect the log by its segment column too")
     found = {}
-    for name, part in evidence.segments.items() if by_segment else [("", evidence)]:
+    for name, part in (evidence.segments or {"": evidence}).items():
         own = score_map.maps.get(name, score_map.default) if isinstance(score_map, Segmented) else score_map
         assert part.served is not None
         # Histograms hold logits corrected for negative sampling. Maps take uncorrected logits.

@@ -11,7 +11,7 @@ from .._types import Array, Float
 from ..calibration.logistic import marginal_likelihood
 from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, merge_cells, monotone_curve
 from ..errors import UncurseError
-from ..evidence import Evidence, LogSpec
+from ..evidence import Evidence
 from ..evidence.evidence import served_of
 from ..evidence.from_arrays import column_names
 from ..links import logistic, logit
@@ -72,7 +72,7 @@ def refresh(map: str | os.PathLike[str] | ScoreMap | Fitted | Method, evidence: 
     rows = _Rows.of(score_map, evidence)
     spec = evidence.spec
     if record is not None:
-        _check_served(spec, record)
+        check_served(spec.scores[0], record)
     else:
         record = FitRecord.of("unknown", evidence, None, reason="the map had no record of its fit")
         record = replace(record, pool=DataRecord(0, spec.scores[:1]))
@@ -105,19 +105,18 @@ def check_fits(rows: Evidence, score_map: ScoreMap, record: FitRecord | None, na
         )
 
 
-def _check_served(spec: LogSpec, record: FitRecord) -> None:
-    """Check that the evidence holds the score that the map was fitted to."""
-    columns, served = record.pool.columns, spec.scores[0]
+def check_served(served: str, record: FitRecord, name: str = "the map") -> None:
+    """Check that a map, which errors call `name`, is used on the score column that it was fitted to."""
+    columns = record.pool.columns
     if not replica_kind(record.replicas).served_is_a_column:
         if served in columns:
             raise UncurseError(
-                f"the map takes the mean of {', '.join(columns)}, and {served!r} is one of them; pass evidence of a "
-                "column of the mean"
+                f"{name} takes the mean of {', '.join(columns)}, and {served} is one of them; use a column of the mean"
             )
     elif served != columns[0] and not {served, columns[0]} & set(column_names(1)):  # an array has no names
         raise UncurseError(
-            f"the map was fitted to the score column {columns[0]!r} and the evidence has {served!r}; rename the "
-            "column if it is the same score, or fit a map to it"
+            f"{name} was fitted to the score column {columns[0]!r}, not to {served!r}; rename the column if it is the "
+            "same score, or fit a map to it"
         )
 
 

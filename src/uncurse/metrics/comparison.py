@@ -1,4 +1,4 @@
-"""Which predictions of the same selected rows are nearest to the truth."""
+"""Which predictions of the same selected rows are nearer to the truth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class Comparison:
 
     error: list[float]  # mean absolute calibration error over the shares
     nearer: list[float]  # probability of being nearer to the truth than the first set, over all shares
-    nearest: list[float]  # probability of being the nearest of all, over all shares
     nearer_by_share: list[list[float | None]]  # as `nearer`; None where there is no positive label
 
 
@@ -80,11 +79,8 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison | None:
     loss = np.stack([(np.abs(one - truth) / observed).mean(axis=1) for one in predicted])
     nearer = (loss < loss[0]).mean(axis=1) + 0.5 * (loss == loss[0]).mean(axis=1)
     nearer = by_share[:, shares[0]] if len(shares) == 1 else nearer
-    least = loss == loss.min(axis=0)
-    nearest = (least / least.sum(axis=0)).mean(axis=1)
     return Comparison(
         np.abs(predicted / observed - 1).mean(axis=1).tolist(),
         nearer.tolist(),
-        nearest.tolist(),
         [[None if np.isnan(one) else one for one in row] for row in by_share.tolist()],
     )

@@ -14,7 +14,7 @@ from ..documents import plain
 from ..errors import UncurseError
 from ..evidence import Evidence, Histogram
 from ..evidence.evidence import served_of
-from ..links import inside
+from ..links import inside, logistic
 from ..maps import ScoreMap
 from ..maps.combined import predicted_cells
 from ..text import aligned, html_table
@@ -45,7 +45,7 @@ from .measure import (
 )
 from .selection import count_of_share
 
-_SHARES = (0.001, 0.01, 0.02, 0.05, 0.1)
+DEFAULT_SHARES = (0.001, 0.01, 0.02, 0.05, 0.1)
 _LEAST_ROWS, _LEAST_POSITIVES = 100, 10  # of a share: the standard error is then about 30%
 
 
@@ -353,13 +353,12 @@ def default_shares(log: Evidence) -> list[float]:
     [0.02, 0.05, 0.1]
     """
     cells = served_of(log, "log")
-    (p, _), *_ = predicted_cells(None, log).values()
-    found = []
-    for alpha in _SHARES:
+    p, found = logistic(cells.score), []
+    for alpha in DEFAULT_SHARES:
         if alpha * log.effective_rows >= _LEAST_ROWS:
             rows = cells.weight * _selected_share(*cells.bounds, *_edge(cells, alpha))
             found += [alpha] if p @ rows * log.effective_rows / log.weight >= _LEAST_POSITIVES else []
-    return found or [_SHARES[-1] if _SHARES[-1] * log.effective_rows >= 1 else 1.0]
+    return found or [DEFAULT_SHARES[-1] if DEFAULT_SHARES[-1] * log.effective_rows >= 1 else 1.0]
 
 
 def _check_shares(alphas: Sequence[float] | float) -> list[float]:

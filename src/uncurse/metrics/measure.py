@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .._types import Array, Float
 from ..evidence import Histogram
 from ..links import inside
-from ..text import error_and_interval, interval
+from ..text import error_and_interval, interval, number, share
 from ..validation import check_choice
 from .selection import count_of_share
 
@@ -69,6 +69,12 @@ class Bin:
     observed: float
     standard_error: float  # of `observed`
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of `observed`."""
+        low, high = interval(self.observed, self.standard_error)
+        return max(low, 0.0), min(high, 1.0)
+
 
 @dataclass(frozen=True)
 class SelectionMetrics:
@@ -90,21 +96,16 @@ class SelectionMetrics:
         """Return the metrics as text by name of the column, with 95% intervals and noise floors in parentheses."""
         error, span = error_and_interval(self.calibration_error, *self.calibration_error.interval)
         return {
-            "top": f"{100 * self.alpha:.4g}%",
-            "selected": amount(self.selected),
-            "predicted": amount(self.predicted),
-            "observed": amount(self.observed),
+            "top": share(self.alpha),
+            "selected": number(self.selected),
+            "predicted": number(self.predicted),
+            "observed": number(self.observed),
             "calibration error": f"{error} ({span})" if self.observed > 0 else error,
             "ECE (floor)": f"{self.ece:.5f} ({self.ece.floor:.5f})",
             "MCE (floor)": f"{self.mce:.5f} ({self.mce.floor:.5f})",
             "log loss": f"{self.log_loss:.5f}",
             "Brier": f"{self.brier:.5f}",
         }
-
-
-def amount(value: float) -> str:
-    """Return a sum as text: an integer from 1,000 on, else with four digits."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def sums_of_rows(
@@ -163,8 +164,8 @@ def top_metrics(
     for alpha, weight in zip(alphas, selected, strict=True):
         last = min(int(np.searchsorted(reached, weight * (1 - 1e-12))), len(reached) - 1)
         part = sums[:, : last + 1].copy()
-        share = min(1 - (reached[last] - weight) / part[0, last], 1.0)
-        part[:, last] *= np.array([share, share, share**2, share**2])
+        kept = min(1 - (reached[last] - weight) / part[0, last], 1.0)
+        part[:, last] *= np.array([kept, kept, kept**2, kept**2])
         rows.append(_metrics(alpha, float(weight), prediction[: last + 1], part, n_bins, strategy))
     return tuple(rows)
 
@@ -232,9 +233,9 @@ def _binned(f: Array, sums: Array, n_bins: int, strategy: str) -> tuple[Estimate
     spread = error_of_mean(1 - f - mean_gap, f + mean_gap)
     # A single row has no spread, and neither have rows with the same label and prediction, up to rounding.
     spread = np.where((rows < 1.5) | (spread < 1e-6 * noise), noise, spread)
-    share = weight / weight.sum()
-    errors, floors = _bootstrap(gap, spread, noise, rows, predicted, share)
-    ece, mce = Estimate(share @ np.abs(gap), errors[0], floors[0]), Estimate(np.abs(gap).max(), errors[1], floors[1])
+    shares = weight / weight.sum()
+    errors, floors = _bootstrap(gap, spread, noise, rows, predicted, shares)
+    ece, mce = Estimate(shares @ np.abs(gap), errors[0], floors[0]), Estimate(np.abs(gap).max(), errors[1], floors[1])
     # Labels vary by p(1 − p), with the predictions for p where all labels of a bin are equal.
     error = np.where((observed <= 0) | (observed >= 1), noise, error_of_mean(1 - rate, rate))
     table = np.stack([weight, predicted, observed, error], axis=1)[::-1]
@@ -256,7 +257,7 @@ def _starts_of_bins(f: Array, w: Array, n_bins: int, strategy: str) -> NDArray[n
     return cuts[cuts < len(f)]
 
 
-def _bootstrap(gap: Array, spread: Array, noise: Array, rows: Array, rate: Array, share: Array) -> tuple[Array, Array]:
+def _bootstrap(gap: Array, spread: Array, noise: Array, rows: Array, rate: Array, shares: Array) -> tuple[Array, Array]:
     """Return standard errors and noise floors of ECE and MCE by a parametric bootstrap with a fixed seed.
 
     Standard errors redraw the gaps of the bins: normal, about the gaps shrunk by the James–Stein factor, because
@@ -272,5 +273,5 @@ def _bootstrap(gap: Array, spread: Array, noise: Array, rows: Array, rate: Array
     sd = np.sqrt(p * (1 - p) / n)
     chance = np.abs(rng.binomial(n.astype(np.int64), p, draws) / n - p)
     chance *= np.divide(noise, sd, out=np.zeros_like(sd), where=sd > 0)
-    errors = np.array([(redrawn @ share).std(), redrawn.max(axis=1).std()])
-    return errors, np.array([(chance @ share).mean(), chance.max(axis=1).mean()])
+    errors = np.array([(redrawn @ shares).std(), redrawn.max(axis=1).std()])
+    return errors, np.array([(chance @ shares).mean(), chance.max(axis=1).mean()])

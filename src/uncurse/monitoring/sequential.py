@@ -20,7 +20,7 @@ from numpy.polynomial.chebyshev import chebder, chebval, chebvander
 
 from .._types import Array
 from ..errors import UncurseError
-from ..text import percent
+from ..text import error_and_interval, percent
 
 LEVEL = 0.95  # of the confidence sequence; a valid map raises an alarm with probability 5% at most
 ALARM = 20.0  # the e-value that raises it
@@ -196,6 +196,11 @@ class Calibration:
     e_value: float  # evidence against the map: a valid map ever exceeds 1/α with probability α at most
     served_error: float | None  # of the predictions as served
 
+    @property
+    def may_be_zero(self) -> bool:
+        """Whether the confidence sequence of the error includes zero."""
+        return (self.low is None or self.low <= 0) and (self.high is None or self.high >= 0)
+
 
 def calibrations_of(parts: Sequence[tuple[str, LabelSums]], tolerance: float = 0.0) -> list[Calibration]:
     """Return the calibrations of sets of rows, as names and sums, at least one; for `tolerance` see `monitor`."""
@@ -226,6 +231,5 @@ def error_words(part: Calibration) -> str:
     if part.error is None:
         return f"no positive label where {part.predicted:.3g} are predicted"
     direction = "too high" if part.error >= 0 else "too low"
-    ends = ["no bound" if end is None else percent(end) for end in (part.low, part.high)]
-    size = percent(abs(part.error), sign=False)
-    return f"predictions are {size} {direction} (95% confidence sequence {ends[0]} to {ends[1]})"
+    _, span = error_and_interval(part.error, part.low, part.high)
+    return f"predictions are {percent(abs(part.error), sign=False)} {direction} (95% confidence sequence {span})"

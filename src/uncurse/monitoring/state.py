@@ -18,7 +18,7 @@ from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec
 from ..evidence.evidence import served_of
 from ..links import logistic
-from ..maps import ScoreMap, Segmented
+from ..maps import ScoreMap
 from ..maps.combined import predicted_cells
 from ..validation import check_time
 from .sequential import LabelSums, total
@@ -179,17 +179,12 @@ def count_rows(
     cells = served_of(evidence, "evidence")
     factor = cells.effective_rows / cells.weight.sum()
 
-    def rows_of(rows: Evidence) -> dict[str, tuple[Any, ...]]:
-        """Return prediction, label sum, number of rows and served prediction of each cell, by segment if the map is."""
-        return {
-            name: (p, own.label * factor, own.weight * factor, logistic(own.score))
-            for name, (p, own) in predicted_cells(score_map, rows).items()
-            if own.label is not None
-        }
-
-    parts = segments = rows_of(evidence)
-    if not isinstance(score_map, Segmented):
-        segments = {name: rows_of(part)[""] for name, part in evidence.segments.items()}
+    # Prediction, label sum, number of rows and served prediction of each cell, by segment.
+    parts = {
+        name: (p, own.label * factor, own.weight * factor, logistic(own.score))
+        for name, (p, own) in predicted_cells(score_map, evidence).items()
+        if own.label is not None
+    }
     f, y, w, s = (np.concatenate(column) for column in zip(*parts.values(), strict=True))
     place = np.searchsorted(_EDGES, f, side="right")
     ranges = [(_RANGES[i], place == i) for i in np.unique(place)]
@@ -197,6 +192,6 @@ def count_rows(
     mean = float(np.average(cells.score, weights=cells.weight))
     sd = float(np.sqrt(np.average(np.square(cells.score - mean), weights=cells.weight)))
     seen = Day(total(list(buckets.values())), mean, sd, sources)
-    by_segment = {name: LabelSums.of(*rows) for name, rows in segments.items()}
+    by_segment = {name: LabelSums.of(*parts[name]) for name in evidence.segments}
     state = MonitorState(map_digest(score_map), {day: seen}, buckets, by_segment)
     return replace(state, tolerance=tolerance, spec=evidence.spec)

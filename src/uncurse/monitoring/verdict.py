@@ -55,15 +55,10 @@ class ScoreChange:
     bins, and for days of normal distributions with their means and standard deviations.
     """
 
-    compared_with: str  # "pool", that of the fit, or "earlier days"
+    reference: str  # "pool of the fit" or "earlier days", which the scores are compared with
     mean: float  # change, in standard deviations of the scores compared with
     spread: float  # standard deviation divided by that of the scores compared with
     stability: float
-
-    @property
-    def reference(self) -> str:
-        """What the scores are compared with, in words."""
-        return "pool of the fit" if self.compared_with == "pool" else self.compared_with
 
 
 @dataclass(frozen=True)
@@ -341,7 +336,7 @@ def score_change(pool: Evidence, record: FitRecord) -> ScoreChange | None:
     shares = ((below, cells.effective_rows), (np.interp(inner, before.edges, old), before.rows))
     p, q = (np.maximum(np.diff(share, prepend=0.0, append=1.0), 0.5 / rows) for share, rows in shares)
     mean, spread = _shift((now.mean, now.sd), (before.mean, before.sd))
-    return ScoreChange("pool", mean, spread, float(np.sum((p - q) * np.log(p / q))))
+    return ScoreChange("pool of the fit", mean, spread, float(np.sum((p - q) * np.log(p / q))))
 
 
 def day_change(latest: Day, earlier: Sequence[Day]) -> tuple[ScoreChange, bool]:

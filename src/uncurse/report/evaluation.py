@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from statistics import mean
 from typing import Any
 
@@ -18,12 +19,11 @@ from ..methods import FitRecord, Fitted, ScoreSummary
 from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
 from ..metrics.comparison import SURE
-from ..metrics.measure import SelectionMetrics
-from ..text import probability
+from ..metrics.measure import Bin, SelectionMetrics
+from ..text import error_and_interval, number, percent, probability, share
 from . import figures
-from .figures import LIGHT, REFERENCE, Chart, Frame, bin_rows, error_rows, style_of
+from .figures import LIGHT, REFERENCE, Chart, Dot, Frame, short, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import error_and_interval, fixed, number, percent, share, short
 
 _MAX_SEGMENTS = 40  # of a table
 _DRAWN_SEGMENTS = 12  # of a figure
@@ -45,6 +45,8 @@ class Method:
         The map and how it was fitted, see `uncurse.load`.
     value : Evaluation, optional
         Sums of value instead of counts on the same selections, see ``values`` of `uncurse.metrics.evaluate_log`.
+    own_labels : bool, default=False
+        Whether the map was fitted to the labels of these rows, so that its errors look too small.
 
     Examples
     --------
@@ -57,63 +59,134 @@ class Method:
     evaluation: Evaluation
     fitted: Fitted | None = None
     value: Evaluation | None = None
+    own_labels: bool = False
+
+
+@dataclass(frozen=True)
+class Results:
+    """Methods on the same selected rows, and how they compare; for the arguments see `evaluation_page`."""
+
+    methods: Sequence[Method]
+    selection: str | None = None
+    value_name: str = "value"
+    segments: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
+        for method in self.methods[1:]:
+            if [row.alpha for row in method.evaluation.rows] != [row.alpha for row in self.first.rows]:
+                raise UncurseError(
+                    f"{method.name!r} and {self.methods[0].name!r} are evaluated on different shares; use the same "
+                    "alphas for all methods"
+                )
+
+    @property
+    def first(self) -> Evaluation:
+        """The evaluation of the scores as served."""
+        return self.methods[0].evaluation
+
+    @property
+    def last(self) -> Method:
+        """The first map; without one, the scores as served."""
+        return self.methods[min(1, len(self.methods) - 1)]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the shares, or the description of the selection if there is one share."""
+        names = ["all rows" if one.alpha >= 1 else f"top {share(one.alpha)}" for one in self.first.rows]
+        return [self.selection] if self.selection and len(names) == 1 else names
+
+    @property
+    def largest(self) -> int:
+        """Place of the largest share."""
+        return int(np.argmax([row.alpha for row in self.first.rows]))
+
+    @cached_property
+    def by_count(self) -> Comparison | None:
+        """Comparison of all methods; None without a positive label."""
+        return compare([method.evaluation for method in self.methods])
+
+    @cached_property
+    def found(self) -> Comparison | None:
+        """The same by value if it is known; None without a map too."""
+        values = [method.value for method in self.methods if method.value is not None]
+        if len(self.methods) < 2:
+            return None
+        return compare(values) if len(values) == len(self.methods) else self.by_count
+
+    @cached_property
+    def by_segment(self) -> dict[str, Comparison | None]:
+        """Comparison of all methods in each segment."""
+        return {name: compare(evaluations) for name, evaluations in self.segments.items()}
 
 
 # ---------------------------------------------------------------------------- the answer in words
 
 
-def names_of_shares(methods: Sequence[Method], selection: str | None) -> list[str]:
-    """Return the names of the shares of evaluations, or the description of the selection if there is one share."""
-    names = ["all rows" if one.alpha >= 1 else f"top {share(one.alpha)}" for one in methods[0].evaluation.rows]
-    return [selection] if selection and len(names) == 1 else names
+def ranked(methods: Sequence[Method]) -> list[Method]:
+    """Return the scores as served, then the maps by their mean error, those fitted to these labels last."""
+    found = Results(methods).found
+    if found is None:
+        return list(methods)
+    order = sorted(range(1, len(methods)), key=lambda i: (methods[i].own_labels, found.error[i]))
+    return [methods[i] for i in (0, *order)]
 
 
-def compare_methods(methods: Sequence[Method]) -> Comparison | None:
-    """Compare methods with the truth, by value if it is known; None without a map or a positive label."""
-    if len(methods) < 2:
-        return None
-    valued = all(method.value is not None for method in methods)
-    return compare([one.value if valued and one.value else one.evaluation for one in methods])
-
-
-def answer(methods: Sequence[Method], names: Sequence[str], value_name: str = "") -> tuple[str, str, str]:
+def answer(results: Results) -> tuple[str, str, str]:
     """Return in a sentence whether the first map helped, its word that matters, and a decision for its color."""
-    first = methods[0].value or methods[0].evaluation
-    known = [name for name, row in zip(names, first.rows, strict=True) if row.observed > 0]
+    served, last, names, found = results.methods[0], results.last, results.names, results.found
+    rows, after = ((method.value or method.evaluation).rows for method in (served, last))
+    known = [name for name, row in zip(names, rows, strict=True) if row.observed > 0]
     if not known:
         return "No selection has a positive label, so the calibration error is undefined.", "", ""
-    within = known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}"
-    within = f"On {_the(within)}"
-    within += f", weighted by {value_name}" if methods[0].value is not None else ""
-    found, served = compare_methods(methods), _as(methods[0])
+    within = _the(known[0] if known[-1] == known[0] else f"{known[0]} to {known[-1].removeprefix('top ')}")
+    within += f", weighted by {results.value_name}" if served.value is not None else ""
     if found is None:
-        bad = errors_in_words(first.rows, names)
-        return f"Predictions {served} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
-    name, (before, after) = methods[1].name, found.error[:2]
+        bad = errors_in_words(rows, names)
+        return f"Predictions {_as(served)} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
     word, decision = _verdict(found.nearer[1])
-    sentence = f"It is unclear whether {name} helps." if word == "unclear" else f"{name} {word}."
-    off = f"predictions are off by {percent(before, sign=False)}{' on average' if len(known) > 1 else ''} {served}"
-    return f"{sentence} {within}, {off} and by {percent(after, sign=False)} with {name}.", word, decision
+    sentence = f"It is unclear whether {last.name} helps." if word == "unclear" else f"{last.name} {word}."
+    if last.own_labels:
+        word, decision = "Not a fair test", "watch"
+        sentence = f"{word}: {last.name} was fitted to the labels of these rows."
+    maps = len(results.methods) - 1
+    nearest = maps > 1 and found.error[1] == min(found.error[1:])
+    sentence += f" Of {maps} maps it is the nearest to the truth: on" if nearest else " On"
+    mean = "on average " if len(known) > 1 else ""
+    sentence += f" {within}, predictions are {mean}{_size_and_sign(rows)} {_as(served)} and {_size_and_sign(after)}"
+    return f"{sentence} with {last.name}.", word, decision
+
+
+def _size_and_sign(rows: Sequence[SelectionMetrics]) -> str:
+    """Describe the mean size of errors, with their sign if all have the same."""
+    errors = [float(row.calibration_error) for row in rows if row.observed > 0]
+    signs = {math.copysign(1, error) for error in errors}
+    sign = "off" if len(signs) > 1 else "too high" if 1 in signs else "too low"
+    return f"{percent(mean(map(abs, errors)), sign=False)} {sign}"
 
 
 def _as(method: Method) -> str:
     return method.name if method.name.startswith("as served") else f"with {method.name}"
 
 
-def sureness(methods: Sequence[Method], found: Comparison | None) -> str:
-    """Return in a sentence how sure it is that the first map helped; with several maps, which one is the nearest."""
+def sureness(results: Results) -> str:
+    """Return in a sentence how sure it is that the first map helped; with several maps, how near each is."""
+    methods, found = results.methods, results.found
     if found is None:
         return ""
-    name = methods[1].name
-    sure = probability(found.nearer[1])
     single = sorted(one for one in found.nearer_by_share[1] if one is not None)
     ends = dict.fromkeys(map(probability, (single[0], single[-1])))
+    sure = probability(found.nearer[1])
     sure += "" if len(single) == 1 else f" over all shares, {' to '.join(ends)} at single ones"
-    text = f"Probability that {name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
+    text = f"Probability that {results.last.name} is nearer to the truth than the scores {_as(methods[0])}: {sure}."
     if len(methods) > 2:
-        order = sorted(range(len(methods)), key=lambda i: -found.nearest[i])
-        ranked = ", ".join(f"{methods[i].name} {probability(found.nearest[i])}" for i in order)
-        text += f" Probability of being the nearest: {ranked}."
+        order = sorted(range(len(methods)), key=found.error.__getitem__)
+        sizes = ", ".join(f"{methods[i].name} {percent(found.error[i], sign=False)}" for i in order)
+        pair = Results([methods[2], methods[1]]).found
+        sure = probability(pair.nearer[1] if pair else None)
+        text += f" Mean size of the error: {sizes}."
+        text += f" Probability that {results.last.name} is nearer than {methods[2].name}: {sure}."
     return text
 
 
@@ -136,11 +209,11 @@ def verdict(nearer: float | None) -> str:
 def errors_in_words(rows: Sequence[SelectionMetrics], names: Sequence[str]) -> str:
     """Describe where predictions are too high or too low, beyond their 95% intervals."""
     known = [(name, row.calibration_error) for name, row in zip(names, rows, strict=True) if row.observed > 0]
+    if not known:
+        return "without a positive label to be compared with"
     high = [name for name, error in known if error.interval[0] > 0]
     low = [name for name, error in known if error.interval[1] < 0]
     every = " at every share" if len(known) > 1 else ""
-    if not known:
-        return "without a positive label to be compared with"
     if not (high or low):
         name, error = min(known, key=lambda one: one[1].standard_error)
         least, most = error.interval
@@ -148,11 +221,10 @@ def errors_in_words(rows: Sequence[SelectionMetrics], names: Sequence[str]) -> s
             return f"within noise of the truth{every}"
         possible = f"errors from {percent(least, 0)} to {percent(most, 0)} are possible"
         return f"neither clearly too high nor too low: on {_the(name)}, {possible}"
-    for word, found in (("high", high), ("low", low)):
-        if len(found) == len(known):
-            size = sorted(abs(error) for _, error in known)
-            sizes = dict.fromkeys((percent(size[0], sign=False), percent(size[-1], sign=False)))
-            return f"too {word}{every}, by {' to '.join(sizes)}"
+    if len(known) in (len(high), len(low)):
+        size = sorted(abs(error) for _, error in known)
+        sizes = dict.fromkeys((percent(size[0], sign=False), percent(size[-1], sign=False)))
+        return f"too {'high' if high else 'low'}{every}, by {' to '.join(sizes)}"
     parts = [f"too {w} on {', '.join(map(_the, found))}" for w, found in (("high", high), ("low", low)) if found]
     return f"{' and '.join(parts)}{', and within noise elsewhere' if len(high + low) < len(known) else ''}"
 
@@ -164,7 +236,8 @@ def _the(name: str) -> str:
 def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, float, bool] | None]:
     """Return by share the 90% interval of the error that the fit expected, and whether the measured one agrees.
 
-    It agrees if the 95% interval of the measurement overlaps. None where the fit gives no interval for these rows.
+    It agrees if it lies inside, or no further outside than the noise of the labels, by its 95% interval. None where the
+    fit gives no interval for these rows.
     """
     fitted, rows = method.fitted, method.evaluation.rows
     errors = None if fitted is None or isinstance(fitted.map, Segmented) else fitted.errors
@@ -172,12 +245,84 @@ def promises(method: Method, *, by_request: bool = False) -> list[tuple[float, f
         return [None] * len(rows)
     found: list[tuple[float, float, bool] | None] = []
     for row in rows:
-        if row.observed <= 0 or row.alpha < errors.alphas[0] * (1 - 1e-9):
-            found.append(None)
-            continue
-        (low, high), (least, most) = errors.interval(row.alpha), row.calibration_error.interval
-        found.append((low, high, least <= high and most >= low))
+        known = row.observed > 0 and row.alpha >= errors.alphas[0] * (1 - 1e-9)
+        low, high = errors.interval(row.alpha) if known else (math.nan, math.nan)
+        least, most = row.calibration_error.interval
+        found.append((low, high, least <= high and most >= low) if known else None)
     return found
+
+
+# ---------------------------------------------------------------------------- tables, of the page and of the terminal
+
+
+def error_table(results: Results) -> Table:
+    """Return the errors of all methods by share."""
+    rows = []
+    for place, name in enumerate(results.names):
+        nearer = results.by_count.nearer_by_share[1:] if results.by_count else []
+        sure = [probability(one[place]) for one in nearer] or ["unknown"] * (len(results.methods) - 1)
+        rows.append(_compared(name, [method.evaluation.rows[place] for method in results.methods], sure))
+    about = "Calibration error (predicted / observed − 1) with its 95% interval"
+    about += "; nearer: probability that the map is nearer to the truth" if len(results.methods) > 1 else ""
+    return Table(about, _header("rows", results, "nearer"), rows)
+
+
+def segment_table(results: Results) -> Table:
+    """Return the errors of all methods in the largest segments among the rows of the largest share."""
+    rows = []
+    for segment, evaluations in list(results.segments.items())[:_MAX_SEGMENTS]:
+        found = results.by_segment[segment]
+        verdicts = [verdict(found.nearer[i] if found else None) for i in range(1, len(evaluations))]
+        rows.append(_compared(segment, [one.rows[0] for one in evaluations], verdicts))
+    about = f"Calibration error by segment, {results.names[results.largest]}, the largest first"
+    about += "; verdict: with the probability that the map is nearer to the truth" if len(results.methods) > 1 else ""
+    return Table(about, _header("segment", results, "verdict"), rows)
+
+
+def _header(first: str, results: Results, sure: str) -> list[str]:
+    served, *maps = (method.name for method in results.methods)
+    return [first, served, *(column for name in maps for column in (name, sure)), "selected", "positives"]
+
+
+def _compared(name: str, rows: Sequence[SelectionMetrics], sure: Sequence[str]) -> list[str]:
+    """Return a row of a table: the error as served, of each map its error and how sure it is to help, then counts."""
+    served, *errors = (row.cells()["calibration error"] for row in rows)
+    of_maps = (cell for pair in zip(errors, sure, strict=True) for cell in pair)
+    return [name, served, *of_maps, number(rows[0].selected), number(rows[0].observed)]
+
+
+def expected_table(results: Results) -> Table | None:
+    """Return the errors that the fits expected, and whether they held; None if no fit gives an interval."""
+    columns = {}
+    for method in results.methods:
+        expected = promises(method, by_request=results.selection is not None)
+        if any(expected):
+            pairs = zip(expected, method.evaluation.rows, strict=True)
+            columns[method.name] = [_promise_text(one, row.calibration_error) for one, row in pairs]
+    about = "Errors that the fit expected (90% intervals), and the measured ones"
+    rows = [list(row) for row in zip(results.names, *columns.values(), strict=True)]
+    return Table(about, ["rows", *columns], rows, folded=True) if columns else None
+
+
+def _promise_text(expected: tuple[float, float, bool] | None, measured: float) -> str:
+    if expected is None:
+        return ""
+    low, high, held = expected
+    place = "inside" if low <= measured <= high else "outside, within the noise of the labels" if held else "outside"
+    return f"{error_and_interval(0.0, low, high)[1]}; measured {percent(measured)}: {place}"
+
+
+def value_table(results: Results) -> Table | None:
+    """Return sums of value by share: observed, and predicted by each method with its error; None if it is not known."""
+    valued = [(method.name, [row.cells() for row in method.value.rows]) for method in results.methods if method.value]
+    if not valued:
+        return None
+    rows = [
+        [name, cells[0]["observed"], *(f"{one['predicted']}: {one['calibration error']}" for one in cells)]
+        for name, *cells in zip(results.names, *(cells for _, cells in valued), strict=True)
+    ]
+    about = f"Sums of {results.value_name}: observed, and predicted with the error and its 95% interval"
+    return Table(about, ["rows", "observed", *(name for name, _ in valued)], rows)
 
 
 # ---------------------------------------------------------------------------- the page
@@ -221,55 +366,48 @@ def evaluation_page(
     >>> print(evaluation_page([Method("as served", evaluate(y, p, [0.5, 1.0]))]).headline)
     Predictions as served are too high on all rows and too low on the top 50%.
     """
-    if not methods:
-        raise UncurseError("a report needs at least one method; pass Method(name, evaluation)")
-    first = methods[0].evaluation
-    for method in methods[1:]:
-        if [row.alpha for row in method.evaluation.rows] != [row.alpha for row in first.rows]:
-            raise UncurseError(
-                f"{method.name!r} and {methods[0].name!r} are evaluated on different shares; use the same alphas for "
-                "all methods"
-            )
-    names = names_of_shares(methods, selection)
-    found = compare_methods(methods)
-    records = [(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record]
+    results = Results(methods, selection, value_name, segments or {})
+    first, values = results.first, value_table(results)
     sections = (
-        _errors(methods, names, selection), _values(methods, value_name),
-        _by_segment(methods, segments or {}, names), _maps(methods, served), _reliability(methods, names),
-        _scores(records, served),
-    )  # fmt: skip
+        _errors(results),
+        Section("values", f"In {value_name}", (), (values,)) if values else None,
+        _by_segment(results) if segments else None,
+        _maps(methods, first, served),
+        _reliability(results),
+        _scores([(m.name, m.fitted.record) for m in methods if m.fitted and m.fitted.record], served),
+    )
     made = f"{number(first.total)} rows; {first.n_bins} {first.strategy} bins for ECE and MCE"
-    headline, emphasis, decision = answer(methods, names, value_name)
+    headline, emphasis, decision = answer(results)
     return Page(
         title="Calibration of the selected predictions",
         headline=headline,
-        numbers=_numbers(methods, names),
+        numbers=_numbers(results),
         sections=[section for section in sections if section is not None],
         facts=provenance({**(facts or {}), "Evaluated": made}, [(m.name, m.fitted) for m in methods]),
         terms="evaluation",
-        note=sureness(methods, found),
-        next_step=_next_step(methods, names, found),
+        note=sureness(results),
+        next_step=next_step(results),
         emphasis=emphasis,
         decision=decision,
     )
 
 
-def _numbers(methods: Sequence[Method], names: Sequence[str]) -> list[BigNumber]:
+def _numbers(results: Results) -> list[BigNumber]:
     """Return the error over all shares of the first two methods, with their range."""
     numbers = []
-    for series, method in enumerate(methods[:2]):
-        rows = (method.value or method.evaluation).rows
-        errors = [(row.calibration_error, name) for row, name in zip(rows, names, strict=True) if row.observed > 0]
+    for series, method in enumerate(results.methods[:2]):
+        rows = zip((method.value or method.evaluation).rows, results.names, strict=True)
+        errors = [(row.calibration_error, name) for row, name in rows if row.observed > 0]
         if not errors:
             return []
         (most, where), (least, there) = max(errors, key=_size), min(errors, key=_size)
-        value, span = error_and_interval(most, *most.interval)
         if len(errors) == 1:
+            value, span = error_and_interval(most, *most.interval)
             numbers.append(BigNumber(series, f"{method.name}: error", value, f"95% interval {span}"))
             continue
-        size = mean(abs(error) for error, _ in errors)
+        size = percent(mean(abs(error) for error, _ in errors), sign=False)
         note = f"from {percent(least)} ({there}) to {percent(most)} ({where})"
-        numbers.append(BigNumber(series, f"{method.name}: mean size of the error", percent(size, sign=False), note))
+        numbers.append(BigNumber(series, f"{method.name}: mean size of the error", size, note))
     return numbers
 
 
@@ -277,146 +415,97 @@ def _size(item: tuple[float, str]) -> float:
     return abs(item[0])
 
 
-def _errors(methods: Sequence[Method], names: Sequence[str], selection: str | None) -> Section:
-    first, found = methods[0].evaluation, compare([method.evaluation for method in methods])
-    rows = error_rows([(m.name, m.evaluation) for m in methods])
-    drawn = [row for row in rows if row["value"] == row["value"]]  # NaN without a positive label
+def _errors(results: Results) -> Section:
+    methods, last = results.methods, results.last
     caption = (
         "Calibration error: sum of predictions over number of positive outcomes, minus 1, with 95% intervals. At zero, "
         "predictions are right."
     )
-    last = methods[min(1, len(methods) - 1)]
-    columns, expected = [["rows", *names]], [["rows", *names]]
-    for i, method in enumerate(methods):
-        own = rows[i * len(names) : (i + 1) * len(names)]
-        cells = ["\n".join(error_and_interval(row["value"], row["low"], row["high"])) for row in own]
-        if i and found is not None:
-            nearer = map(probability, found.nearer_by_share[i])
-            cells = [f"{cell}\nnearer: {one}" for cell, one in zip(cells, nearer, strict=True)]
-        columns.append([method.name, *cells])
-        promised = promises(method, by_request=selection is not None)
-        if any(promised):
-            expected.append([method.name, *("" if one is None else _promise_text(*one) for one in promised)])
-    columns.append(["positives", *(f"{number(row.observed)} of {number(row.selected)}" for row in first.rows)])
     every = [[m.name, *cells] for m in methods for cells in m.evaluation.table()[1:]]
-    blocks: list[Figure | Table] = (
-        [Figure("calibration-error", partial(figures.error_figure, drawn), caption)] if drawn else []
-    )
-    about = "Calibration error with its 95% interval"
-    about += "; nearer: probability that the map is nearer to the truth" if len(methods) > 1 and found else ""
-    blocks.append(_table(about, columns))
-    if len(expected) > 1:
-        about = "Errors that the fit expected (90% intervals), and whether they held"
-        blocks.append(_table(about, expected, folded=True))
-    blocks.append(Table("all metrics by method and share", ["method", *first.table()[0]], every, folded=True))
+    drawn = [(m.name, m.evaluation) for m in methods if any(row.observed > 0 for row in m.evaluation.rows)]
+    blocks = [
+        Figure("calibration-error", partial(_error_figure, drawn), caption) if drawn else None,
+        error_table(results),
+        expected_table(results),
+        Table("all metrics by method and share", ["method", *results.first.table()[0]], every, folded=True),
+    ]
     title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
-    title += errors_in_words(last.evaluation.rows, names)
-    largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
-    tops = [method.evaluation.rows[largest] for method in methods]
+    title += errors_in_words(last.evaluation.rows, results.names)
+    tops = [method.evaluation.rows[results.largest] for method in methods]
     predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, tops, strict=True))
     observed, selected = number(tops[0].observed), number(tops[0].selected)
-    counts = f"On {_the(names[largest])}, {observed} positives were observed in {selected} rows. "
-    return Section("error", title, (f"{counts}Predicted: {predicted}.",), blocks)
+    counts = f"On {_the(results.names[results.largest])}, {observed} positives were observed in {selected} rows. "
+    return Section("error", title, (f"{counts}Predicted: {predicted}.",), [one for one in blocks if one is not None])
 
 
-def _table(caption: str, columns: Sequence[Sequence[str]], *, folded: bool = False) -> Table:
-    header, *rows = zip(*columns, strict=True)
-    return Table(caption, header, rows, folded=folded)
+def _error_figure(evaluations: Sequence[tuple[str, Evaluation]], frame: Frame) -> Chart:
+    """Return calibration errors by share; if there is one share, as dots."""
+    if len(evaluations[0][1].rows) == 1:
+        dots = [Dot(name, i, *end) for i, (name, one) in enumerate(evaluations) for _, *end in figures.errors_of(one)]
+        return figures.dots_figure(dots, (), 30, frame)
+    figure, (ax,) = figures.axes_of(frame, frame.height)
+    figures.draw_errors(ax, evaluations, names=frame.wide)
+    if not frame.wide:
+        figures.add_legend(ax)
+    return figure
 
 
-def _promise_text(low: float, high: float, held: bool) -> str:
-    return f"{error_and_interval(0.0, low, high)[1]}\n{'held' if held else 'did not hold'}"
-
-
-def _values(methods: Sequence[Method], value_name: str) -> Section | None:
-    valued = [(method.name, row.cells()) for method in methods if method.value for row in method.value.rows]
-    header = ["top", "predicted", "observed", "calibration error"]
-    table = Table(
-        f"Sums of {value_name}, with 95% intervals",
-        ["method", *header],
-        [[name, *(cells[key] for key in header)] for name, cells in valued],
-    )
-    return Section("values", f"In {value_name}", (), (table,)) if valued else None
-
-
-def _next_step(methods: Sequence[Method], names: Sequence[str], found: Comparison | None) -> str:
+def next_step(results: Results) -> str:
     """Return what to do after this result, with commands between backticks."""
+    methods, found = results.methods, results.found
+    error = errors_in_words(results.last.evaluation.rows, results.names)
     if found is None:
-        error = errors_in_words(methods[0].evaluation.rows, names)
         steps = {"too": "correct the scores with `uncurse fit`", "neither": "evaluate on more labeled rows"}
         return steps.get(error.split()[0], "")
-    best = max(range(len(methods)), key=lambda i: found.nearest[i])
-    if best > 1:  # the headline is about another map
-        name = methods[best].name
-        return f"evaluate {name} alone on other rows: it is the nearest here, and the best of several looks too good"
+    if methods[1].own_labels:
+        return "evaluate on rows that the map was not fitted to"
+    if len(methods) > 2:
+        best = min(range(1, len(methods)), key=found.error.__getitem__)
+        return f"evaluate {methods[best].name} alone on other rows, because the best of several looks better than it is"
     serve = "serve the map with `uncurse export` or `uncurse apply`, or fit a line with `--affine` for `uncurse fold`"
     if all(one.fitted is not None and isinstance(one.fitted.map, Affine) for one in methods[1:]):
         serve = "put the map into the model with `uncurse fold`"
-    error = errors_in_words(methods[1].evaluation.rows, names)
-    if error.startswith("too") and "elsewhere" not in error:
-        serve = f"refresh the map with recent labels (`uncurse refresh`), because an error remains; then {serve}"
+    more = "evaluate on more labeled rows"
+    if error.startswith("too"):
+        remains = "refresh the map with recent labels (`uncurse refresh`), because an error remains"
+        serve, more = f"{remains}; then {serve}" if "elsewhere" not in error else serve, f"{remains}, or {more}"
     return {
         "helps": f"{serve}, and check it on new labels with `uncurse monitor`",
-        "unclear": "evaluate on more labeled rows",
+        "unclear": more,
         "hurts": "keep the scores as served; check that `--replicas` states how the replicas were trained, or fit with "
         "labels (`--labeled`)",
     }[_verdict(found.nearer[1])[0]]
 
 
-def _segment_figure(rows: Sequence[Mapping[str, Any]], frame: Frame) -> Chart:
-    lines = len({row["name"] for row in rows})
-    figure, (ax,) = figures.axes_of(frame, 40 + 34 * lines)
-    figures.draw_dots(ax, rows)
-    figures.add_legend(ax)
-    return figure
-
-
-def _by_segment(
-    methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]], names: Sequence[str]
-) -> Section | None:
+def _by_segment(results: Results) -> Section:
     """Show the errors of the largest segments among the rows of the largest share."""
-    if not segments:
-        return None
-    body: list[list[str]] = []
-    drawn: list[dict[str, Any]] = []
-    for segment, evaluations in list(segments.items())[:_MAX_SEGMENTS]:
-        rows, cells = [one.rows[0] for one in evaluations], [segment]
-        found = compare(evaluations)
-        for i, row in enumerate(rows):
-            error = row.calibration_error
-            verdicts = [verdict(None if found is None else found.nearer[i])] if i else []
-            cells.append("\n".join([*error_and_interval(error, *error.interval), *verdicts]))
-            if row.observed > 0 and len(body) < _DRAWN_SEGMENTS:
-                ends = {"value": float(error), "low": error.interval[0], "high": error.interval[1]}
-                drawn.append({"series": i, "label": short(methods[i].name), "name": segment, **ends})
-        body.append([*cells, f"{number(rows[0].observed)} of {number(rows[0].selected)}"])
-    alphas = [row.alpha for row in methods[0].evaluation.rows]
-    where = names[alphas.index(max(alphas))]
-    header = ["segment", *(method.name for method in methods), "positives"]
+    drawn = [
+        Dot(segment, i, *end)
+        for segment, evaluations in list(results.segments.items())[:_DRAWN_SEGMENTS]
+        for i, one in enumerate(evaluations)
+        for _, *end in figures.errors_of(one)
+    ]
+    draw = partial(figures.dots_figure, drawn, [method.name for method in results.methods], 34)
+    where = results.names[results.largest]
     caption = f"Calibration error with its 95% interval on the rows of each segment in the {where}."
-    blocks: list[Figure | Table] = []
-    if drawn:
-        blocks.append(Figure("segments", partial(_segment_figure, drawn), caption))
-    about = "; in parentheses: probability that the map is nearer to the truth" if len(methods) > 1 else ""
-    blocks.append(Table(f"Calibration by segment, {where}, the largest first{about}", header, body))
-    title, *advice = segments_in_words(methods, segments)
-    return Section("by-segment", title, advice, blocks)
+    figure = [Figure("segments", draw, caption)] if drawn else []
+    title, *advice = segments_in_words(results)
+    return Section("by-segment", title, advice, [*figure, segment_table(results)])
 
 
-def segments_in_words(methods: Sequence[Method], segments: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+def segments_in_words(results: Results) -> list[str]:
     """Say in which segments the first map helps, then what to do about the others."""
-    if len(methods) == 1:
+    if len(results.methods) == 1:
         return ["By segment"]
     verdicts: dict[str, list[str]] = {"helps": [], "hurts": [], "unclear": []}
-    for segment, evaluations in segments.items():
-        found = compare(evaluations)
+    for segment, found in results.by_segment.items():
         verdicts["unclear" if found is None else _verdict(found.nearer[1])[0]].append(segment)
     parts = [f"{word} in {_listed(names)}" for word, names in verdicts.items() if names]
     advice = {
         "hurts": "Where it hurts, fit a map by segment (--segment), or keep the scores as served.",
         "unclear": "Where it is unclear, the segment has too few positives to tell: evaluate on more labeled rows.",
     }
-    text = f"By segment: {methods[1].name} {'; '.join(parts)}"
+    text = f"By segment: {results.last.name} {'; '.join(parts)}"
     return [text, *(advice[word] for word in advice if verdicts[word])]
 
 
@@ -427,10 +516,10 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return f"{', '.join(shown)} and {last}" if shown else last
 
 
-def _maps(methods: Sequence[Method], served: ScoreSummary | None) -> Section | None:
+def _maps(methods: Sequence[Method], first: Evaluation, served: ScoreSummary | None) -> Section | None:
     """Draw what the maps make of served predictions; of maps by segment, the default map."""
     lines: list[dict[str, Any]] = []
-    shares = sorted(row.alpha for row in methods[0].evaluation.rows if row.alpha < 1) or [0.02, 0.1]
+    shares = sorted(row.alpha for row in first.rows if row.alpha < 1) or [0.02, 0.1]
     for series, method in enumerate(methods):
         if method.fitted is None or method.fitted.map.link != "logistic":
             continue
@@ -488,39 +577,44 @@ def _map_figure(lines: Sequence[Mapping[str, Any]], shares: Sequence[float], fra
     return figure
 
 
-def _reliability(methods: Sequence[Method], names: Sequence[str]) -> Section:
+def _reliability(results: Results) -> Section:
     """Show observed rates against mean predictions in bins of the largest share."""
-    first, keys, body = methods[0].evaluation, ["weight", "predicted", "observed", "low", "high"], []
-    for place, name in enumerate(names):
-        rows = [bin_rows(i, m.name, m.evaluation.rows[place].bins) for i, m in enumerate(methods)]
-        body += [[name, row["name"], *(number(row[key]) for key in keys)] for own in rows for row in own]
-    largest = max(range(len(names)), key=lambda place: first.rows[place].selected)
-    rows = [bin_rows(i, m.name, m.evaluation.rows[largest].bins) for i, m in enumerate(methods)]
+    methods, names, first, largest = results.methods, results.names, results.first, results.largest
+    header = ["share", "method", "rows", "predicted", "observed (95% interval)"]
+    body = [
+        [
+            name,
+            m.name,
+            number(one.weight),
+            number(one.predicted),
+            f"{number(one.observed)} ({number(low)} to {number(high)})",
+        ]
+        for place, name in enumerate(names)
+        for m in methods
+        for one in m.evaluation.rows[place].bins
+        for low, high in [one.interval]
+    ]
     kind = "equal size" if first.strategy == "quantile" else "equal width"
-    last = methods[min(1, len(methods) - 1)]
-    ece = last.evaluation.rows[largest].ece
+    ece = results.last.evaluation.rows[largest].ece
     prose = (
-        f"The average difference between prediction and observed rate over the bins (ECE) of {last.name} is "
+        f"The average difference between prediction and observed rate over the bins (ECE) of {results.last.name} is "
         f"{number(ece)}; perfect predictions would have {number(ece.floor or 0.0)} on this many rows."
     )
     caption = (
         f"Observed rate against mean prediction in {first.n_bins} bins of {kind}, {names[largest]}, with the 95% "
         "interval of the observed rate. Predictions on the diagonal are right; below it they are too high."
     )
-    blocks = (
-        Figure("reliability", partial(_reliability_figure, rows), caption),
-        Table("bins", ["share", "method", "rows", *keys[1:]], body, folded=True),
-    )
+    draw = partial(_reliability_figure, [(m.name, m.evaluation.rows[largest].bins) for m in methods])
+    blocks = Figure("reliability", draw, caption), Table("bins", header, body, folded=True)
     return Section("reliability", f"Reliability, {names[largest]}", (prose,), blocks)
 
 
-def _reliability_figure(rows: Sequence[Sequence[Mapping[str, Any]]], frame: Frame) -> Chart:
-    domain = figures.domain_of([row[key] for own in rows for row in own for key in ("predicted", "low", "high")])
-    side = min(frame.width - 60, 400)
-    figure, (ax,) = figures.axes_of(frame, side)
+def _reliability_figure(binned: Sequence[tuple[str, Sequence[Bin]]], frame: Frame) -> Chart:
+    domain = figures.domain_of([end for _, bins in binned for one in bins for end in (one.predicted, *one.interval)])
+    figure, (ax,) = figures.axes_of(frame, min(frame.width - 60, 400))
     ax.set(xlim=domain, ylim=domain, aspect="equal", xlabel="predicted", ylabel="observed")
-    for own in rows:
-        figures.draw_reliability(ax, own)
+    for series, (name, bins) in enumerate(binned):
+        figures.draw_reliability(ax, series, name, bins)
     for axis in (ax.xaxis, ax.yaxis):
         figures.set_ticks(axis, 5, figures.plain)
     figures.add_legend(ax)
@@ -549,8 +643,8 @@ def _scores(records: Sequence[tuple[str, FitRecord]], served: ScoreSummary | Non
         if abs(one.mean - first.mean) >= _MOVED * sd or not 1 / _SPREAD < one.sd / sd < _SPREAD
     ]  # fmt: skip
     for name, one in found.items():
-        shift, spread = fixed((one.mean - first.mean) / sd, 2, sign=True), fixed(one.sd / sd, 2)
-        rows.append([name, f"{one.rows:,}", fixed(one.mean, 3), fixed(one.sd, 3), shift, spread, f"{one.distance:.4f}"])
+        shift, spread = f"{(one.mean - first.mean) / sd:+z.2f}", f"{one.sd / sd:.2f}"
+        rows.append([name, f"{one.rows:,}", f"{one.mean:z.3f}", f"{one.sd:.3f}", shift, spread, f"{one.distance:.4f}"])
     header = ["scores", "rows", "mean", "standard deviation", "shift", "spread", "distance from normal"]
     prose = (
         f"Shift and spread compare mean and standard deviation with those of the {reference}. From a shift of 0.3 or a "

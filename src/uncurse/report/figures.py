@@ -11,14 +11,13 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..text import interval
-from .prose import clean, share, short
+from ..text import share
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ..metrics.measure import Bin
 
 Chart: TypeAlias = "matplotlib.figure.Figure"
-Rows = Sequence[Mapping[str, Any]]
+Evaluations: TypeAlias = "Sequence[tuple[str, Evaluation]]"  # with their names
 
 STYLESHEET = resources.files(__package__).joinpath("page.css").read_text("utf-8")
 #: Light and dark color by name.
@@ -69,6 +68,16 @@ class Frame:
     wide: bool
 
 
+class Dot(NamedTuple):
+    """A value with its interval, on the line of a name."""
+
+    name: str
+    series: int
+    value: float
+    low: float
+    high: float
+
+
 WIDE = Frame(width=720, height=300, wide=True)
 NARROW = Frame(width=340, height=250, wide=False)
 _MARGIN = 55  # height of an axis with its title
@@ -102,6 +111,33 @@ def axes_of(frame: Frame, *heights: int, columns: int = 1) -> tuple[Chart, list[
 
     figure = Figure(figsize=(frame.width / 72, sum(height + _MARGIN for height in heights) / 72))
     return figure, list(figure.subplots(len(heights), columns, squeeze=False).flat)
+
+
+# ---------------------------------------------------------------------------- text
+
+# Characters that XML 1.0 does not allow, and the minus sign of a number.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
+
+
+def clean(value: object) -> str:
+    r"""Return text without characters that XML does not allow, and with the minus sign of print.
+
+    >>> clean("a\x00b\ud800\tλ"), clean("2026-11-15: -4% (-5% to +1%)")
+    ('a�b�\tλ', '2026-11-15: −4% (−5% to +1%)')
+    """
+    return _MINUS.sub("−", _NOT_XML.sub("�", str(value)))
+
+
+def short(name: str, limit: int = 22) -> str:
+    """Shorten a name for a chart: keep both ends, on one line.
+
+    >>> short("a-very-long-name-of-a-map.json", 15)
+    'a-very-…ap.json'
+    """
+    name = " ".join(clean(name).split())
+    head = (limit - 1) // 2
+    return name if len(name) <= limit else f"{name[:head]}…{name[head + 1 - limit :]}"
 
 
 # ---------------------------------------------------------------------------- axes
@@ -181,29 +217,27 @@ def add_legend(ax: Any) -> None:
 # ---------------------------------------------------------------------------- marks
 
 
-def draw_errors(ax: Any, rows: Rows, *, names: bool = False) -> None:
-    """Draw a line with markers and a band for each series of calibration errors, by selected share.
+def draw_errors(ax: Any, evaluations: Evaluations, *, names: bool = False) -> None:
+    """Draw the calibration errors of each evaluation as a line with markers and a band, by selected share.
 
-    Rows have keys "series", "name", "alpha", "value", "low" and "high". The shares are on a log scale if they span
-    much. With `names`, each line has its name at its end.
+    The shares are on a log scale if they span much. With `names`, each line has its name at its end.
     """
-    shares = sorted({row["alpha"] for row in rows})
-    _draw_zero(ax.yaxis, rows)
+    drawn = [(i, name, errors) for i, (name, one) in enumerate(evaluations) if (errors := errors_of(one))]
+    shares = sorted({alpha for _, _, errors in drawn for alpha, *_ in errors})
+    _draw_zero(ax.yaxis, [end for _, _, errors in drawn for _, *ends in errors for end in ends])
     ax.set(xlabel="share of the rows that is selected")
-    ax.axhline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
     for text, end, side in (("↑ too high", 1.0, "top"), ("↓ too low", 0.0, "bottom")):
         ax.annotate(text, (0.005, end), xycoords="axes fraction", va=side, color=LIGHT["muted"])
     if shares[-1] > 8 * shares[0]:
         ax.set_xscale("log")
     ax.margins(x=0.03)
     lasts = []
-    for series in sorted({row["series"] for row in rows}):
-        own = sorted((row for row in rows if row["series"] == series), key=lambda row: row["alpha"])
+    for series, name, errors in drawn:
         style = style_of(series)
-        alphas, values, low, high = ([row[key] for row in own] for key in ("alpha", "value", "low", "high"))
+        alphas, values, low, high = zip(*sorted(errors), strict=True)
         ax.fill_between(alphas, low, high, color=style["color"], alpha=0.14, lw=0)
-        ax.plot(alphas, values, **style, label=own[0]["name"] or None)
-        lasts.append((values[-1], short(own[0]["name"]), style["color"]))
+        ax.plot(alphas, values, **style, label=name or None)
+        lasts.append((values[-1], short(name), style["color"]))
     ax.minorticks_off()
     set_labels(ax, shares, [share(alpha) for alpha in shares])
     if names:
@@ -216,82 +250,53 @@ def draw_errors(ax: Any, rows: Rows, *, names: bool = False) -> None:
             ax.annotate(name, (1, end), xytext=(4, 0), va="center", color=color, weight="bold", **place)
 
 
-def _draw_zero(axis: Any, rows: Rows) -> None:
-    """Prepare an axis of calibration errors, which includes zero."""
-    ends = [row[key] for row in rows for key in ("value", "low", "high")]
+def errors_of(evaluation: Evaluation) -> list[tuple[float, ...]]:
+    """Return share, calibration error and the ends of its interval for each selection with a positive label."""
+    errors = [(row.alpha, row.calibration_error) for row in evaluation.rows if row.observed > 0]
+    return [(alpha, float(error), *error.interval) for alpha, error in errors]
+
+
+def _draw_zero(axis: Any, ends: Sequence[float]) -> None:
+    """Prepare an axis of calibration errors, which includes zero, and draw a line there."""
     axis.axes.set(**{f"{axis.axis_name}label": "calibration error", f"{axis.axis_name}lim": domain_of(ends, zero=True)})
     set_ticks(axis, 6, signed_percent)
+    line = axis.axes.axhline if axis.axis_name == "y" else axis.axes.axvline
+    line(0, color=LIGHT["ink"], lw=1.2, zorder=1)
 
 
-def draw_dots(ax: Any, rows: Rows) -> None:
-    """Draw calibration errors with their intervals on a line for each "name".
+def dots_figure(dots: Sequence[Dot], series: Sequence[str], height: int, frame: Frame) -> Chart:
+    """Return calibration errors as dots: a line of this height for each name, where series differ by color."""
+    figure, (ax,) = axes_of(frame, 40 + height * len({dot.name for dot in dots}))
+    draw_dots(ax, dots, series)
+    _draw_zero(ax.xaxis, [end for dot in dots for end in (dot.value, dot.low, dot.high)])
+    if any(series):
+        add_legend(ax)
+    return figure
 
-    Rows are as in `draw_errors`, without a share. Those of a line differ by "series", and have the key "label" with its
-    name.
-    """
-    places = {name: place for place, name in enumerate(dict.fromkeys(row["name"] for row in rows))}
-    series = list(dict.fromkeys(row["series"] for row in rows))
-    apart = 0.0 if len(places) == len(rows) else min(0.5 / len(series), 0.22)
-    _draw_zero(ax.xaxis, rows)
+
+def draw_dots(ax: Any, dots: Sequence[Dot], series: Sequence[str]) -> None:
+    """Draw values with their intervals on a line for each name; dots of a line differ by series, which have names."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(dot.name for dot in dots))}
+    apart = 0.0 if len(places) == len(dots) else min(0.5 / len(series), 0.22)
     ax.set(ylim=(len(places) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
     limit = 22 if ax.figure.get_figwidth() * 72 > NARROW.width else 13
     ax.set_yticks(range(len(places)), [short(name, limit) for name in places], color=LIGHT["ink"])
-    ax.axvline(0, color=LIGHT["ink"], lw=1.2, zorder=1)
-    labels: set[str] = set()
-    for row in rows:
-        style, label = style_of(row["series"]), row.get("label")
-        place = places[row["name"]] + apart * (series.index(row["series"]) - (len(series) - 1) / 2)
-        ax.plot([row["low"], row["high"]], [place, place], color=style["color"], lw=2)
-        ax.plot([row["value"]], [place], **{**style, "ls": ""}, label=None if label in labels else label)
-        labels |= {label} if label else set()
+    labels = dict(enumerate(series))
+    for dot in dots:
+        style = style_of(dot.series)
+        place = places[dot.name] + apart * (dot.series - (len(series) - 1) / 2)
+        ax.plot([dot.low, dot.high], [place, place], color=style["color"], lw=2)
+        ax.plot([dot.value], [place], **{**style, "ls": ""}, label=labels.pop(dot.series, None) or None)
 
 
-def draw_reliability(ax: Any, rows: Rows) -> None:
+def draw_reliability(ax: Any, series: int, name: str, bins: Sequence[Bin]) -> None:
     """Draw observed rates against mean predictions of bins, with their intervals, and the diagonal."""
-    style = style_of(rows[0]["series"])
-    x, y, low, high = ([row[key] for row in rows] for key in ("predicted", "observed", "low", "high"))
-    ax.plot(x, y, **{**style, "ls": ""}, label=rows[0]["name"] or None)
-    ax.vlines(x, low, high, color=style["color"], lw=1.5)
+    style, x = style_of(series), [one.predicted for one in bins]
+    ax.plot(x, [one.observed for one in bins], **{**style, "ls": ""}, label=name or None)
+    ax.vlines(x, *zip(*(one.interval for one in bins), strict=True), color=style["color"], lw=1.5)
     ax.axline((0, 0), slope=1, color=LIGHT["rule"], **REFERENCE)
-
-
-# ---------------------------------------------------------------------------- evaluations as rows
-
-
-def error_rows(evaluations: Iterable[tuple[str, Evaluation]]) -> list[dict[str, Any]]:
-    """Return the calibration error of each selection with its 95% interval, as `draw_errors` takes them."""
-    rows = []
-    for series, (name, evaluation) in enumerate(evaluations):
-        for one in evaluation.rows:
-            low, high = one.calibration_error.interval
-            ends = {"value": float(one.calibration_error), "low": low, "high": high}
-            rows.append({"series": series, "name": name, "alpha": one.alpha, **ends})
-    return rows
-
-
-def bin_rows(series: int, name: str, bins: Iterable[Bin]) -> list[dict[str, Any]]:
-    """Return bins with the 95% intervals of their observed rates, as `draw_reliability` takes them."""
-    rows = []
-    for one in bins:
-        low, high = interval(one.observed, one.standard_error)
-        ends = {"low": max(low, 0.0), "high": min(high, 1.0)}
-        rows.append({"series": series, "name": name, **vars(one), **ends})
-    return rows
-
-
-def error_figure(rows: Rows, frame: Frame) -> Chart:
-    """Return calibration errors by share; if there is one share, as dots."""
-    single = len({row["alpha"] for row in rows}) == 1
-    figure, (ax,) = axes_of(frame, 30 * len(rows) if single else frame.height)
-    if single:
-        draw_dots(ax, rows)
-    else:
-        draw_errors(ax, rows, names=frame.wide)
-    if not single and not frame.wide:
-        add_legend(ax)
-    return figure
 
 
 # ---------------------------------------------------------------------------- SVG

@@ -22,18 +22,18 @@ from ..monitoring.sequential import (
     log_e_values,
     series_of,
 )
+from ..text import error_and_interval, number, percent
 from ..validation import check_time
 from . import figures
 from .figures import LIGHT, REFERENCE, Chart, Frame, style_of
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import error_and_interval, fixed, number, percent
 
 # Series of the charts: each day alone, all days since the fit, the scores.
 _DAILY, _RUNNING, _SCORES = -1, 1, 2
 _MOST = 100.0  # of the chart of e-values
 _CHANGED = 0.1  # population stability index from which scores are said to have changed
 _MAX_DAYS = 400  # of a chart, which is 640 pixels wide
-_MAX_PARTS = 40  # of a table
+MAX_PARTS = 40  # of a table
 
 
 def monitor_page(
@@ -137,7 +137,8 @@ def _draw_days(ax: Any, times: Any, values: Any, series: int, low: Any = None, h
             ax.vlines(times, low, high, color=style["color"], alpha=0.16, lw=40)
 
 
-def _days_words(count: int) -> str:
+def days_words(count: int) -> str:
+    """Return a number of days as text."""
     return "1 day" if count == 1 else f"{count:,} days"
 
 
@@ -152,8 +153,7 @@ def _headline(verdict: Verdict, name: str) -> str:
         error = f"are {percent(abs(about.error), sign=False)} too {'high' if about.error >= 0 else 'low'}"
     if verdict.alarm is not None:
         return f"Alarm: {about.name}, the predictions of {name} {error}."
-    noise = (about.low is None or about.low <= 0) and (about.high is None or about.high >= 0)
-    return f"Keep {name}. Its predictions {error}{', within noise of the truth' if noise else ''}."
+    return f"Keep {name}. Its predictions {error}{', within noise of the truth' if about.may_be_zero else ''}."
 
 
 def _numbers(verdict: Verdict, name: str) -> tuple[BigNumber, BigNumber]:
@@ -166,6 +166,15 @@ def _numbers(verdict: Verdict, name: str) -> tuple[BigNumber, BigNumber]:
     )
 
 
+HEADER = ["rows", "predicted", "observed", "as served", "error", "95% confidence sequence", "e-value"]
+
+
+def cells_of(part: Calibration) -> list[str]:
+    """Return the calibration of some rows as text, in columns as in `HEADER`."""
+    counts = [number(part.rows), number(part.predicted), number(part.observed)]
+    return [*counts, _served(part), *error_and_interval(part.error, part.low, part.high), e_value_text(part.e_value)]
+
+
 def _served(part: Calibration) -> str:
     return "undefined" if part.served_error is None else percent(part.served_error)
 
@@ -173,17 +182,21 @@ def _served(part: Calibration) -> str:
 def _meaning(verdict: Verdict) -> str:
     since, tolerance = verdict.since_fit, verdict.state.tolerance
     text = (
-        f"In {_days_words(verdict.days)} with {number(since.rows)} rows, {number(since.predicted)} positives were "
+        f"In {days_words(verdict.days)} with {number(since.rows)} rows, {number(since.predicted)} positives were "
         f"predicted and {number(since.observed)} observed."
     )
     text += f" Errors of the odds up to {percent(tolerance, sign=False)} are accepted." if tolerance else ""
     if verdict.alarm is not None:
         return f"{text} The alarm was raised on {verdict.alarm} and stays: start a new state with the next map."
     watch = " This is no alarm: keep the map, and look at what changed." if verdict.decision == "watch" else ""
-    more = "There are enough labels to find an error of 5%."
+    return f"{text}{watch} {labels_in_words(verdict)}"
+
+
+def labels_in_words(verdict: Verdict) -> str:
+    """Say how many labels are missing."""
     if verdict.positives_needed:
-        more = f"About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
-    return f"{text}{watch} {more}"
+        return f"About {number(verdict.positives_needed)} more positives would find or exclude an error of 5%."
+    return "There are enough labels to find an error of 5%."
 
 
 def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
@@ -197,7 +210,7 @@ def _errors(verdict: Verdict, days: Mapping[str, Any]) -> Section:
             *error_and_interval(day["error"], *day["interval"]),
             *error_and_interval(day["total"], *day["sequence"]),
         ]
-        rows.append([day["name"], *counts, *errors, e_value_text(day["e-value"]), fixed(day["mean"], 3)])
+        rows.append([day["name"], *counts, *errors, e_value_text(day["e-value"]), f"{day['mean']:z.3f}"])
     name, _, _, _, error, span, total, sequence, _, _ = rows[-1]
     prose = f"The last day, {name}, has an error of {error} (95% interval {span})"
     if verdict.days > 1:
@@ -268,22 +281,22 @@ def _evidence_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
     return figure
 
 
+def changes_in_words(verdict: Verdict) -> list[str]:
+    """Describe the changes of the scores and of λ."""
+    words = []
+    if (change := verdict.scores) is not None:
+        words.append(
+            f"Against the {change.reference}, the mean of the newest scores moved by {change.mean:+z.2f} standard "
+            f"deviations and their spread is {change.spread:.2f} times as large; the population stability index, a "
+            f"measure of their distance, is {change.stability:.3f} (above 0.1: changed)."
+        )
+    if (moved := verdict.shrinkage) is not None:
+        errors = f"{moved.standard_errors:+z.1f} standard errors"
+        words.append(f"λ went from {moved.before:.3f} at the fit to {moved.after:.3f}, {errors}.")
+    return words
+
+
 def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
-    prose = []
-    if verdict.scores is not None:
-        change = verdict.scores
-        prose.append(
-            f"Against the {change.reference}, the mean of the newest scores moved by "
-            f"{fixed(change.mean, 2, sign=True)} standard deviations and their spread is {fixed(change.spread, 2)} "
-            f"times as large; the population stability index, a measure of their distance, is "
-            f"{fixed(change.stability, 3)} (above 0.1: changed)."
-        )
-    if verdict.shrinkage is not None:
-        moved = verdict.shrinkage
-        prose.append(
-            f"λ went from {fixed(moved.before, 3)} at the fit to {fixed(moved.after, 3)}, "
-            f"{fixed(moved.standard_errors, 1, sign=True)} standard errors."
-        )
     caption = (
         "Mean of the served scores of the labeled rows of each day, as logits before the map; band: one standard "
         "deviation on either side. A change shows that the rows differ from earlier ones, before labels can tell."
@@ -291,7 +304,7 @@ def _scores(verdict: Verdict, days: Mapping[str, Any]) -> Section:
     figure = Figure("daily-scores", partial(_score_figure, days), caption)
     folded = verdict.shrinkage is None and (verdict.scores is None or verdict.scores.stability <= _CHANGED)
     title = "Served scores by day: no change" if folded else "Served scores by day"
-    return Section("served-scores", title, prose, (figure,), folded=folded)
+    return Section("served-scores", title, changes_in_words(verdict), (figure,), folded=folded)
 
 
 def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
@@ -306,18 +319,13 @@ def _score_figure(days: Mapping[str, Any], frame: Frame) -> Chart:
 def _parts(kind: str, remark: str, parts: Sequence[Calibration]) -> Section | None:
     if not parts:
         return None
-    rows = []
-    for part in parts[:_MAX_PARTS]:
-        counts = [number(part.rows), number(part.predicted), number(part.observed)]
-        error = "\n".join(error_and_interval(part.error, part.low, part.high))
-        rows.append([part.name, *counts, _served(part), error, e_value_text(part.e_value)])
+    rows = [[part.name, *cells_of(part)] for part in parts[:MAX_PARTS]]
     prose = (
         f"{remark} With {len(parts):,} {kind}s, an e-value of {number(ALARM * len(parts))} or more is evidence of an "
         "error: the largest of several is larger by chance."
     )
     which = f"{len(rows)} of {len(parts):,} {kind}s"
-    header = [kind, "rows", "predicted", "observed", "as served", "error, 95% sequence", "e-value"]
     wrong = [part.name for part in parts if part.e_value >= ALARM * len(parts)]
     title = f"By {kind}: {'errors in ' + ', '.join(wrong[:3]) if wrong else 'no evidence of an error'}"
-    table = Table(f"Calibration by {kind}, {which}", header, rows)
+    table = Table(f"Calibration by {kind}, {which}", [kind, *HEADER], rows)
     return Section(f"{kind}s", title, (prose,), (table,), folded=not wrong and kind == "range")

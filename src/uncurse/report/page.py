@@ -10,10 +10,11 @@ from importlib import resources
 from .. import documents
 from ..methods import Fitted
 from ..optional import needing
+from ..text import aligned
 from ..version import __version__
 from . import figures
-from .figures import NARROW, WIDE, Chart, Frame
-from .prose import clean, record_lines
+from .figures import NARROW, WIDE, Chart, Frame, clean
+from .prose import record_lines
 
 # The page may load nothing and run nothing: even if a name became markup, it would do nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -26,7 +27,6 @@ class Figure:
     name: str  # unique
     draw: Callable[[Frame], Chart]
     caption: str
-    folded: bool = False  # hidden until the reader opens it
     kind = "figure"
 
     def chart(self, frame: Frame = WIDE) -> Chart:
@@ -45,13 +45,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; the first cell of a row is its heading, and text after a newline is set small."""
+    """A table of text; the first cell of a row is its heading, and in the others, text in parentheses is set small."""
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     folded: bool = False  # hidden until the reader opens it
     kind = "table"
+
+    def lines(self) -> list[str]:
+        """Return the lines of the table for a terminal."""
+        return [self.caption, *aligned([self.header, *self.rows])]
 
 
 @dataclass(frozen=True)

@@ -1,97 +1,26 @@
-"""Numbers as text, and a fit in words."""
+"""A fit in words."""
 
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
-from .. import text
+from ..text import interval, percent, share
 
 if TYPE_CHECKING:
     from ..methods import Fitted, RefreshRecord
 
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # for which intervals are printed
-# Characters that XML 1.0 does not allow.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def clean(value: object) -> str:
-    r"""Return text without characters that XML does not allow.
-
-    >>> clean("a\x00b\ud800\tλ")
-    'a�b�\tλ'
-    """
-    return _NOT_XML.sub("�", str(value))
-
-
-def percent(value: float, decimals: int = 1, *, sign: bool = True) -> str:
-    """Format a share as `uncurse.text.percent` does, with the minus sign of print.
-
-    >>> percent(-0.004)
-    '−0.4%'
-    """
-    return text.percent(value, decimals, sign=sign).replace("-", "−")
-
-
-def fixed(value: float, decimals: int, *, sign: bool = False) -> str:
-    """Format a number with a fixed number of decimals.
-
-    >>> fixed(-1.5, 2), fixed(0.1, 3, sign=True)
-    ('−1.50', '+0.100')
-    """
-    return f"{value:{'+' if sign else ''}z,.{decimals}f}".replace("-", "−")  # z: no negative zero
-
-
-def number(value: float) -> str:
-    """Format a number with three digits, or as an integer from 1000 on.
-
-    >>> number(-0.012345), number(1234567.0)
-    ('−0.0123', '1,234,567')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
-
-
-def share(alpha: float) -> str:
-    """Format a selected share.
-
-    >>> share(0.02), share(0.125)
-    ('2%', '12.5%')
-    """
-    return f"{100 * alpha:.4g}%"
-
-
-def short(name: str, limit: int = 22) -> str:
-    """Shorten a name for a chart: keep both ends, on one line.
-
-    >>> short("a-very-long-name-of-a-map.json", 15)
-    'a-very-…ap.json'
-    """
-    name = " ".join(clean(name).split())
-    head = (limit - 1) // 2
-    return name if len(name) <= limit else f"{name[:head]}…{name[head + 1 - limit :]}"
-
-
-def error_and_interval(error: float | None, low: float | None, high: float | None) -> tuple[str, str]:
-    """Return an error and its interval as `uncurse.text.error_and_interval` does, with the minus sign of print.
-
-    >>> error_and_interval(-0.123, -0.143, -0.103)
-    ('−12.3%', '−14.3% to −10.3%')
-    """
-    value, span = text.error_and_interval(error, low, high)
-    return value.replace("-", "−"), span.replace("-", "−")
-
-
-# ---------------------------------------------------------------------------- a fit
-
-
-def intervals_of(fitted: Fitted) -> list[tuple[float, float, float]]:
-    """Return share, lower and upper bound of the 90% intervals that are printed."""
+def intervals_of(fitted: Fitted) -> list[dict[str, float]]:
+    """Return the 90% intervals that are printed, with keys "alpha", "low" and "high"."""
     errors, record = fitted.errors, fitted.record
     if errors is None:
         return []
     shares = _SHARES if record is None or record.top_k is None else (0.1, 1.0)
-    return [(alpha, *errors.interval(alpha)) for alpha in shares if alpha >= errors.alphas[0]]
+    ends = [(alpha, *errors.interval(alpha)) for alpha in shares if alpha >= errors.alphas[0]]
+    return [{"alpha": alpha, "low": low, "high": high} for alpha, low, high in ends]
 
 
 def fit_words(fitted: Fitted) -> list[str]:
@@ -119,7 +48,7 @@ def fit_words(fitted: Fitted) -> list[str]:
         lines.append(f"written as a straight line; {differs}, and by more on lower scores")
     if record.no_interval and not intervals:
         lines.append(f"no intervals: {record.no_interval}")
-    elif record.method.startswith("vad") and any(low > 0 or high < 0 for _, low, high in intervals):
+    elif record.method.startswith("vad") and any(one["low"] > 0 or one["high"] < 0 for one in intervals):
         missing = "the labels or the replicas show more than this map corrects"
         lines.append(f"intervals without zero: {missing}; pass --labeled, or use --method auto")
     if record.refreshes:
@@ -137,7 +66,8 @@ def remaining_error(fitted: Fitted) -> tuple[str, list[tuple[str, str]], str]:
     of = "" if record.segment is None else " of the map of all rows, not of each segment's"
     of = " of the curve, not of the straight line" if record.max_error else of
     top = "this pool" if record.top_k is None else "the winners of requests"
-    rows = [(share(a), f"{100 * low:+.1f}% to {100 * high:+.1f}%") for a, low, high in intervals_of(fitted)]
+    found = intervals_of(fitted)
+    rows = [(share(one["alpha"]), f"{percent(one['low'])} to {percent(one['high'])}") for one in found]
     unseen = "not included: errors that all replicas share; labels show these (--labeled, or uncurse evaluate)"
     return f"expected remaining error{of}, top of {top}", rows, unseen if record.labeled is None else ""
 
@@ -146,9 +76,9 @@ def change(value: float, standard_error: float) -> str:
     """Describe a change with its 95% interval.
 
     >>> change(-0.125, 0.036)
-    '−12.5% (−19.6% to −5.4%)'
+    '-12.5% (-19.6% to -5.4%)'
     """
-    low, high = text.interval(value, standard_error)
+    low, high = interval(value, standard_error)
     return f"{percent(value)} ({percent(low)} to {percent(high)})"
 
 
@@ -160,7 +90,7 @@ def refresh_parts(refresh: RefreshRecord) -> list[tuple[str, str, str]]:
     >>> refresh_parts(RefreshRecord(1, 500, 40.0, (), "level", "", True, -2.0, **known))[0]
     ('level', '+3.0% (+1.2% to +4.9%) of the odds', '90%')
     """
-    low, high = text.interval(refresh.level, refresh.level_error)
+    low, high = interval(refresh.level, refresh.level_error)
     level = (
         f"{percent(math.expm1(refresh.level))} ({percent(math.expm1(low))} to {percent(math.expm1(high))}) of the odds"
     )

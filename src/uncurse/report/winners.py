@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from ..text import probability
+import polars as pl
+
+from ..text import number, probability
 from ..winners import Winner, Winners
+from ..winners.winner import cells_of
 from . import figures
-from .figures import LIGHT, Chart, Frame, style_of
+from .figures import Chart, Dot, Frame
 from .page import BigNumber, Figure, Page, Section, Table, provenance
-from .prose import number, short
 
 _MOST = 40  # lines of a figure
 _LISTED = 1000  # rows of a table
@@ -35,7 +36,7 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     --------
     >>> from uncurse import winner
     >>> print(winner_page(winner([2.0, 1.0, 0.0], standard_error=1.0, names=["a", "b", "c"])).headline)
-    a is the best of 3, with observed value 2. Its expected value is 1.28 (90% interval 0.126 to 2.77).
+    a is the best of 3, with observed value 2. Its expected value is 1.284 (90% interval 0.1262 to 2.765).
     """
     if isinstance(found, Winners):
         count, impact, frame = len(found), found.impact(), found.to_frame()
@@ -56,25 +57,15 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
         BigNumber(0, "Observed", number(observed), "before correction"),
         BigNumber(1, "Corrected", number(estimate), f"90% interval {low} to {high}"),
     ]
-    lines = frame.rows()
-    rows = [
-        [
-            name,
-            number(value),
-            f"{number(corrected)}\n{number(start)} to {number(end)}",
-            probability(best),
-            *map(number, loss),
-        ]
-        for name, value, corrected, start, end, best, *loss in lines[:_LISTED]
-    ]
-    header = ["candidate", "observed", "corrected", *(column.replace("_", " ") for column in frame.columns[5:])]
-    shown = what if len(lines) <= _MOST else f"the first {_MOST} of {len(lines):,}"
-    figure = Figure("forest", partial(_forest, lines), f"Observed and corrected values with 90% intervals, {shown}.")
+    shown = what if len(frame) <= _MOST else f"the first {_MOST} of {len(frame):,}"
+    figure = Figure("forest", partial(_forest, frame), f"Observed and corrected values with 90% intervals, {shown}.")
     ship = (
         f"The probability that {who} is the best candidate is {probability(best)}. The best candidate is expected to "
         f"be better by {number(loss)}: more data can gain this at most."
     )
-    table = Table(f"Values of {what}", header, rows)
+    header, *rows = cells_of(frame.head(_LISTED))
+    header = [name.replace("estimate", "corrected").replace("_", " ") for name in header]
+    table = Table(f"Values of {what}, with 90% intervals from low to high", header, rows)
     sections = [
         Section("values", "Observed and corrected values", (reason,), (figure,)),
         Section("loss", "What is lost by shipping the winner?", (ship,), (table,)),
@@ -83,20 +74,14 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     return Page(title, headline, numbers, sections, provenance(facts, []), "winner")
 
 
-def _forest(lines: Sequence[Sequence[Any]], frame: Frame) -> Chart:
+def _forest(values: pl.DataFrame, frame: Frame) -> Chart:
     """Draw the observed value, the corrected value and its interval of each candidate on a line."""
-    lines = lines[:_MOST]
+    lines = [line[:5] for line in values.head(_MOST).rows()]
+    dots = [Dot(name, 0, value, value, value) for name, value, *_ in lines]
+    dots += [Dot(name, 1, estimate, low, high) for name, _, estimate, low, high in lines]
     figure, (ax,) = figures.axes_of(frame, 24 * len(lines) + 20)
-    ends = [value for line in lines for value in line[1:5]]
-    ax.set(xlim=figures.domain_of(ends), ylim=(len(lines) - 0.5, -0.5))
+    ax.set(xlim=figures.domain_of([value for line in lines for value in line[1:]]))
     figures.set_ticks(ax.xaxis, 5, figures.plain)
-    ax.grid(visible=False, axis="y")
-    ax.grid(visible=True, axis="x")
-    ax.set_yticks(range(len(lines)), [short(line[0], 30 if frame.wide else 16) for line in lines], color=LIGHT["ink"])
-    observed, corrected = ({**style_of(series), "ls": ""} for series in (0, 1))
-    for place, (_, value, estimate, low, high, *_) in enumerate(lines):
-        ax.plot([low, high], [place, place], color=corrected["color"], lw=2)
-        ax.plot([value], [place], **observed, label="observed" if place == 0 else None)
-        ax.plot([estimate], [place], **corrected, label="corrected" if place == 0 else None)
+    figures.draw_dots(ax, dots, ["observed", "corrected"])
     figures.add_legend(ax)
     return figure

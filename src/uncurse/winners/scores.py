@@ -107,12 +107,14 @@ class Scores:
         level = float(weight @ item / weight.sum())
         residual = weight[:, None] * np.where(seen, scores - item[:, None] - effect, 0.0)
         deviation = weight * (item - level)
+        clusters = len(scores)
         if self.clusters is not None:
-            names, codes = encode_names(np.asarray(self.clusters), len(self.values), "clusters")
-            codes = codes[some]
-            residual = np.stack([np.bincount(codes, column, len(names)) for column in residual.T], axis=1)
-            deviation = np.bincount(codes, deviation, len(names))
-        clusters = len(np.unique(codes)) if self.clusters is not None else len(scores)
+            codes = np.unique(encode_names(self.clusters, len(self.values), "clusters")[1][some], return_inverse=True)[
+                1
+            ]
+            residual = np.stack([np.bincount(codes, column) for column in residual.T], axis=1)
+            deviation = np.bincount(codes, deviation)
+            clusters = len(deviation)
         if clusters < 2:
             raise UncurseError("scores has fewer than two items or clusters; errors cannot be estimated")
         rows = total**2 / (weight**2 @ seen)

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from .._types import Array
 from ..errors import UncurseError
-from ..text import html_table
+from ..text import html_table, number
 from ..validation import LARGEST_SCORE, check_finite, check_flag, check_length, check_numbers, check_scores, check_share
 from .posterior import Candidates, Index, pool, posteriors
 from .scores import Scores, codes_of
@@ -248,7 +248,7 @@ class Winners(Sequence[Winner]):
 
 def cells_of(frame: pl.DataFrame) -> list[list[str]]:
     """Return the names of the columns, and the rows as text."""
-    return [frame.columns, *([x if isinstance(x, str) else f"{x:.4g}" for x in row] for row in frame.rows())]
+    return [frame.columns, *([x if isinstance(x, str) else number(x) for x in row] for row in frame.rows())]
 
 
 def winner(

@@ -12,7 +12,7 @@ from uncurse import documents
 from uncurse._types import Array
 from uncurse.errors import UncurseError
 from uncurse.report.page import Figure, Page, Section
-from uncurse.report.prose import share
+from uncurse.text import share
 from uncurse.version import __version__
 
 from ..render import Part, Table, TextTable, heat_figure, lines_figure, text

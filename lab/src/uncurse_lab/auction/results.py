@@ -11,8 +11,7 @@ from scipy.special import stdtrit
 
 from uncurse import documents
 from uncurse.report.page import BigNumber, Page, Section
-from uncurse.report.prose import error_and_interval
-from uncurse.text import percent
+from uncurse.text import error_and_interval, percent
 from uncurse.version import __version__
 
 from ..render import Part, Table, TextTable, dots_figure, lines_figure

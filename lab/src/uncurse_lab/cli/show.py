@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from uncurse.cli.output import command_line, note, working, write_file
+from uncurse import documents
+from uncurse.cli.output import command_line, note, working
 from uncurse.errors import UncurseError
 from uncurse.report.page import Page
 
@@ -59,7 +60,8 @@ def show(
     """
     typer.echo(document() if format == "json" else render.text(parts(brief)))
     if markdown is not None:
-        write_file(markdown, render.markdown(parts(False)))
+        documents.write(markdown, render.markdown(parts(False)))
+        note(f"written to {markdown}")
     if report is not None and page is not None:
         page(command_line()).to_html(report)
         note(f"written to {report}")

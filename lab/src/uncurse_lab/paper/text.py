@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from uncurse.report.prose import share
+from uncurse.text import share
 
 from ..render import Part, TextTable
 from .tables import (
