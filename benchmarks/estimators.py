@@ -1,6 +1,6 @@
 """``python -m benchmarks.estimators [--rows 50000] [--rounds 3]``: against scikit-learn's calibration.
 
-`UncursedClassifierCV` trains (cv + 1) × n_replicas models, `CalibratedClassifierCV(ensemble=False)` cv + 1. Both fit
+`UncursedClassifierCV` trains cv × n_replicas + 1 models, `CalibratedClassifierCV(ensemble=False)` cv + 1. Both fit
 LightGBM and logistic regression on the same simulated click log, interleaved; the figure is the ratio of the minima.
 Memory is the peak of a fresh process that fits once. The pickle of the fitted estimator is compared with those of the
 models that it holds.

@@ -49,6 +49,50 @@ def test_only_models_that_may_miss_something_get_a_teacher():
             )
 
 
+def rows(kind, count, shift, seed):
+    """Draw features of three kinds; a shift of .3 is that of a system that shows the better of its candidates."""
+    rng = np.random.default_rng(seed)
+    if kind == "correlated":  # all columns are nearly the same one
+        return rng.normal(shift, 1, (count, 1)) + rng.normal(0, 0.1, (count, 20))
+    if kind == "numbers":  # one column differs, and one is constant
+        numbers = rng.normal(shift * (np.arange(20) == 0), 1, (count, 20))
+        numbers[:, 1] = 0.1
+        return numbers
+    codes = (rng.exponential(np.exp(shift) * 30, (count, 10))).astype(int)  # up to some hundreds, mostly rare
+    return pytest.importorskip("scipy.sparse").csr_matrix(np.eye(1000, dtype=np.int64)[codes].reshape(count, -1))
+
+
+@pytest.mark.parametrize("kind", ["numbers", "correlated", "categories"])
+def test_the_teacher_is_trained_only_if_the_pool_differs_from_the_training_rows(kind):
+    trained = {}
+    for shift in (0.0, 0.3):
+        trained[shift] = []
+        for seed in range(10):
+            train, pool = (rows(kind, 500, part, [seed, i]) for i, part in enumerate((0.0, shift)))
+            y = np.random.default_rng(seed).random(500) < 0.3
+            estimator = UncursedClassifierCV(LogisticRegression(), cv=2, n_replicas=2, random_state=seed)
+            done = estimator.cross_fit(train, y, pool=pool)
+            trained[shift].append(done.pool.teacher is not None)
+    assert np.mean(trained[0.0]) <= 0.3  # a tenth is expected
+    assert np.mean(trained[0.3]) >= 0.9
+
+
+def test_the_reason_says_why_no_teacher_is_trained():
+    fitted = UncursedClassifierCV(LogisticRegression(), n_replicas=2, cv=2, random_state=0).fit(X, y, pool=X[::2])
+    assert fitted.reason_.endswith("differs from the training rows by no more than chance, so no teacher is trained")
+
+
+def test_a_teacher_that_predicts_as_the_served_model_is_trained_but_not_used():
+    estimator = UncursedClassifierCV(LogisticRegression(), teacher=LogisticRegression(), n_replicas=2, cv=2)
+    assert "the teacher does not predict better" in estimator.fit(X, y, pool=X[::2]).reason_
+
+
+def test_weighted_rows_get_a_teacher_although_their_mere_number_is_that_of_the_pool():
+    estimator = UncursedClassifierCV(LogisticRegression(), n_replicas=2, cv=2, random_state=0)
+    weights = np.where(X[:, 0] > 0, 3.0, 1.0)
+    assert estimator.cross_fit(X, y, pool=X[::2], sample_weight=weights).pool.teacher is not None
+
+
 def test_the_teacher_takes_sparse_rows_and_tables_with_text():
     pd, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
     names = np.array(["low", "high"])

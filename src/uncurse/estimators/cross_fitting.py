@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, check_cv
-from sklearn.preprocessing import OrdinalEncoder
-from threadpoolctl import threadpool_limits
 
 from .._types import Array
 from ..errors import UncurseError
@@ -28,8 +25,8 @@ from ..links import logit
 from ..methods.records import DataRecord
 from ..validation import effective_rows, warn_user
 from .replicas import ReplicaPlan, Replicas, Rows, run_jobs, take_rows
+from .teacher import Teacher
 
-Teacher = tuple[Any, Any, Any]  # a classifier, and the training rows and the pool as it takes them
 Folds = Sequence[tuple[Rows, Rows]]  # training and test rows of each
 Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, shape (n,)
 
@@ -38,8 +35,6 @@ CLIP = 1e-6
 _SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
 _SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
 _FEW_FOLDS = 4  # with fewer, two folds score each row of a pool of moderate size
-_FEW_ROWS = 50_000  # trees are fitted by one thread: on a busy machine, several would mostly wait for each other
-_MOST_COLUMNS = 256  # of a sparse matrix; trees gain little from rare features, and take long
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
 
@@ -99,6 +94,7 @@ class CrossFit:
     served_pool: Scored | None
     alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
+    note: str = ""  # why there is no teacher, if that needs a word
 
 
 def cross_fit(
@@ -189,10 +185,9 @@ def train(
             sources.append((pool, share))
         jobs += plan.jobs(rows, number + 1, partial(_score, predict, sources))
         if teacher is not None:
-            model, taught, of_pool = teacher
             weights = {} if plan.weights is None else {"sample_weight": plan.weights[rows]}
-            score = partial(_score, predict, [(taught, test), (of_pool, share)])
-            jobs.append((clone(model), taught, plan.y, rows, weights, score))
+            score = partial(_score, predict, [(teacher.rows, test), (teacher.pool, share)])
+            jobs.append((clone(teacher.model), teacher.rows, plan.y, rows, weights, score))
     done = run_jobs(jobs, n_jobs, plan.begin(len(jobs)))
     of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
     by_fold = []
@@ -274,53 +269,3 @@ def make_folds(plan: ReplicaPlan, cv: Any) -> list[tuple[Rows, Rows]]:
                 f"the training rows of fold {i} have one class; use fewer folds, other groups, or cv=None"
             )
     return folds
-
-
-# ---------------------------------------------------------------------------- the default teacher
-
-
-class Trees(HistGradientBoostingClassifier):  # type: ignore[misc]
-    """Gradient-boosted trees that use one thread for few rows."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit to training rows."""
-        with threadpool_limits(1 if len(X) < _FEW_ROWS else None, user_api="openmp"):
-            return super().fit(X, y, sample_weight)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Return probabilities of the classes."""
-        with threadpool_limits(1 if len(X) < _FEW_ROWS else None, user_api="openmp"):
-            return super().predict_proba(X)
-
-
-def default_teacher(X: Any, pool: Any, seed: int) -> tuple[Any, Any, Any] | None:
-    """Return a teacher, and the training rows and the pool as it takes them; None if they are no tables."""
-    if hasattr(X, "tocsc"):
-        columns = np.sort(np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:_MOST_COLUMNS])
-        rows = [part.tocsc()[:, columns].toarray() for part in (X, pool)]
-    else:
-        parts = [_columns(part) for part in (X, pool)]
-        if not parts[0] or len(parts[0]) != len(parts[1]):
-            return None
-        rows = [np.column_stack(part) for part in zip(*map(_numbers, *parts), strict=True)]
-    # Small steps and trees: the default settings over-fit a few thousand rows.
-    model = Trees(learning_rate=0.05, max_iter=200, max_leaf_nodes=15, random_state=seed)
-    return model, *rows
-
-
-def _columns(X: Any) -> list[Any]:
-    """Return the columns of a frame or an array of two dimensions; none of anything else."""
-    if hasattr(X, "columns"):
-        return [np.asarray(X[name]) for name in X.columns]
-    array = np.asarray(X)
-    return list(array.T) if array.ndim == 2 else []
-
-
-def _numbers(column: Any, of_pool: Any) -> tuple[Array, Array]:
-    """Return a column of the training rows and of the pool as numbers; categories become their ranks."""
-    try:
-        return np.asarray(column, np.float64), np.asarray(of_pool, np.float64)
-    except (TypeError, ValueError):
-        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-        text = [part.astype(str).reshape(-1, 1) for part in (column, of_pool)]
-        return encoder.fit_transform(text[0])[:, 0], encoder.transform(text[1])[:, 0]

@@ -37,9 +37,10 @@ from ..methods.records import FitRecord, ScoreSummary
 from ..methods.replica_calibration import calibrate_replicas
 from ..methods.vad import VAD, fit_vad
 from ..validation import LARGEST_SCORE, check_choice, check_finite, is_missing, warn_user
-from .cross_fitting import CLIP, CrossFit, cross_fit, default_teacher, make_folds, on_link
+from .cross_fitting import CLIP, CrossFit, cross_fit, make_folds, on_link
 from .outcome_curve import fit_outcomes, has_log_link
 from .replicas import ReplicaPlan, check_is_estimator, last_step
+from .teacher import Teacher, default_teacher
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -222,14 +223,17 @@ class CrossFitted(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator, Fitte
                 f"replicas by seed show little of the noise of {type(plan.template).__name__}, which comes from the "
                 "training rows; use replicas='bootstrap', or labels to check it"
             )
-        teacher = self._teacher_of(plan, pool) if folds and pool is not None and method != "vad" else None
-        return cross_fit(
+        teacher, note = None, ""
+        if folds and pool is not None and method != "vad":
+            teacher, note = self._teacher_of(plan, pool)
+        done = cross_fit(
             plan, folds, pool, labels, predict=self._predictions, link=link, n_jobs=self.n_jobs, teacher=teacher
         )
+        return replace(done, note=note)
 
-    def _teacher_of(self, plan: ReplicaPlan, pool: Any) -> tuple[Any, Any, Any] | None:
-        """Return the teacher, and the training rows and the pool as it takes them; regressors have none."""
-        return None
+    def _teacher_of(self, plan: ReplicaPlan, pool: Any) -> tuple[Teacher | None, str]:
+        """Return the teacher, or None and the reason if it needs a word; regressors have none."""
+        return None, ""
 
     def _result(self) -> Fitted:
         check_is_fitted(self)
@@ -256,7 +260,8 @@ class CrossFitted(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator, Fitte
             rows = done.served_pool or done.pool
             served = on_link(rows.scores[:, 0], done.link)
             scores = ScoreSummary.of(Histogram().update(served, sample_weight=rows.weights))
-        record = replace(record, pool=replace(done.pool.record(), scores=scores), labeled=labeled)
+        reason = "; ".join(filter(None, (record.reason, done.note)))
+        record = replace(record, pool=replace(done.pool.record(), scores=scores), labeled=labeled, reason=reason)
         if done.labeled is None:
             return record
         # Served scores have less noise, and another center; monitoring would take the difference of λ for a drift.
@@ -304,7 +309,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     teacher : estimator, "auto" or None, default="auto"
         Classifier of another kind that is trained in the folds, and shows how the pool differs from the training rows
         in what the base model misses. It is used only if its log loss is lower. ``"auto"`` trains a
-        `HistGradientBoostingClassifier` if there is a pool and the base model is not made of trees.
+        `HistGradientBoostingClassifier` if the base model is not made of trees, and there is a pool whose columns
+        differ from those of the training rows by more than chance. Any other classifier is always trained.
     n_jobs : int, default=None
         Number of models trained in parallel by joblib. ``set_callbacks(sklearn.callback.ProgressBar())``
         shows the progress of all fits (scikit-learn 1.9), as ``joblib.parallel_config(verbose=10)`` does.
@@ -371,16 +377,22 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
     def _predictions(model: Any, X: Any) -> Array:
         return np.asarray(np.asarray(model.predict_proba(X))[:, 1], np.float64)
 
-    def _teacher_of(self, plan: ReplicaPlan, pool: Any) -> tuple[Any, Any, Any] | None:
+    def _teacher_of(self, plan: ReplicaPlan, pool: Any) -> tuple[Teacher | None, str]:
         if self.teacher is None:
-            return None
+            return None, ""
         if not isinstance(self.teacher, str):
             check_is_estimator(self.teacher)
             if not hasattr(self.teacher, "predict_proba"):
                 raise UncurseError(f"teacher={self.teacher!r} has no predict_proba; pass a classifier that has one")
-            return self.teacher, plan.X, pool
+            return Teacher(self.teacher, plan.X, pool), ""
         check_choice("teacher", self.teacher, ("auto",))
-        return None if _is_from(plan.template, _TREES) else default_teacher(plan.X, pool, plan.seed)
+        if _is_from(plan.template, _TREES):
+            return None, ""
+        teacher = default_teacher(plan.X, pool, plan.seed)
+        # Weighted rows may have another distribution than their mere number.
+        if teacher is None or plan.weights is not None or teacher.sees_a_shift(plan.seed):
+            return teacher, ""
+        return None, "the pool differs from the training rows by no more than chance, so no teacher is trained"
 
     def _check_target(self, base: Any, y: ArrayLike) -> NDArray[Any]:
         if not hasattr(base, "predict_proba"):

@@ -515,6 +515,7 @@ def shift_probability(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKi
 
 # Prior standard deviation of the difference in the teacher's score at the same served score, if there is one.
 _TEACHER_SIZE = 0.3
+_SAME = 1e-9  # part of the variance of the teacher's scores that is rounding
 
 
 @dataclass(frozen=True)
@@ -550,21 +551,22 @@ def compare_by_teacher(pool: Evidence | None, labeled: Evidence | None, scaling:
             served = scaling[0] * table.served + scaling[1]
             losses = np.array([w @ np.logaddexp(0.0, x) - y @ x for x in (teacher, served)]) / w.sum()
         curves.append(regress_on_served(table.rescaled(*scaling), np.asarray(logistic(teacher), np.float64)))
+    mine, theirs = pool.moments, labeled.moments
+    covariance: Array = (mine.covariance + theirs.covariance) / 2
+    difference = mine.mean - theirs.mean
+    slope = covariance[0, 1] / covariance[0, 0]
+    residual = covariance[1, 1] - slope * covariance[0, 1]
     words = f"log loss {losses[0]:.4g}, served {losses[1]:.4g}"
-    if not losses[0] < losses[1]:
+    if not losses[0] < losses[1] or residual <= _SAME * covariance[1, 1]:
         reason = f"the teacher does not predict better than the served model ({words}), so it is not used"
         return Teacher(curves[0], curves[1], 0.0, reason)
     # The part of the difference that lies in the teacher's score, given the served score, is its share of the linear
     # discriminant of pool against labeled rows, in logits of both scores.
-    mine, theirs = pool.moments, labeled.moments
-    covariance: Array = (mine.covariance + theirs.covariance) / 2
-    difference = mine.mean - theirs.mean
-    served, teacher = np.linalg.solve(covariance, difference)
+    left = difference[1] - slope * difference[0]
+    teacher = left / residual
+    served = (difference[0] - covariance[0, 1] * teacher) / covariance[0, 0]
     # A served part of the opposite sign only says that the teacher's scores differ from those that go with the served.
     share = abs(teacher) / (abs(teacher) + max(served * np.sign(teacher), 0.0))
-    slope = covariance[0, 1] / covariance[0, 0]
-    residual = covariance[1, 1] - slope * covariance[0, 1]
-    left = difference[1] - slope * difference[0]
     variance = residual * (1 / mine.effective_rows + 1 / theirs.effective_rows)
     factor = log_bayes_factor(left, variance, residual * _TEACHER_SIZE**2)
     weight = float(share * logistic(-np.asarray(factor)))
