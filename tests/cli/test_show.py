@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -90,3 +92,10 @@ def test_what_cannot_be_shown_is_refused(run):
     pl.DataFrame({"s0": [0.0, 1.0]}).write_parquet("log.parquet")
     run("collect", "log.parquet", "--scores", "s0", "-o", "day.json")
     assert "day.json is of kind 'evidence'" in run("show", "day.json", code=2)
+
+
+def test_a_name_that_no_encoding_has_is_shown_with_its_code(tmp_path):
+    pool = DataRecord(10, ("\ud800", "s1"), ())
+    Fitted(Affine(1.0, 0.0), FitRecord("vad", pool)).save(tmp_path / "map.json")
+    command = [sys.executable, "-m", "uncurse", "show", tmp_path / "map.json"]
+    assert b"\\ud800" in subprocess.run(command, capture_output=True, check=True).stdout

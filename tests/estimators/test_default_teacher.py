@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -115,3 +116,11 @@ def test_the_teacher_takes_sparse_rows_and_tables_with_text():
 def test_a_teacher_must_be_a_classifier(teacher):
     with pytest.raises(UncurseError, match=r"teacher|estimator"):
         UncursedClassifierCV(LogisticRegression(), teacher=teacher).fit(X[:100], y[:100], pool=POOL)
+
+
+def test_a_pool_may_be_dense_where_the_training_rows_are_sparse():
+    pools = POOL[:3000], csr_array(POOL[:3000])
+    fits = [UncursedClassifierCV(LogisticRegression(), random_state=0).fit(csr_array(X), y, pool=p) for p in pools]
+    assert fits[0].reason_ == fits[1].reason_
+    assert "teacher" in fits[0].reason_
+    np.testing.assert_allclose(*(fit.predict_proba(POOL)[:, 1] for fit in fits), rtol=1e-12)

@@ -54,7 +54,7 @@ def main(application: typer.Typer = app) -> None:
         signal.signal(number, _stop)
     for stream in (sys.stdout, sys.stderr):  # names of files may be no text
         with contextlib.suppress(AttributeError, OSError):  # not of a file, or of one that was replaced
-            stream.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(run(application))
 
 

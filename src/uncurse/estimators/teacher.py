@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csc_array
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
@@ -52,7 +53,7 @@ def default_teacher(X: Any, pool: Any, seed: int) -> Teacher | None:
     """Return a teacher for these training rows and this pool; None if they are no tables."""
     if hasattr(X, "tocsc"):
         columns = np.sort(np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:_MOST_COLUMNS])
-        rows = [part.tocsc()[:, columns].toarray() for part in (X, pool)]
+        rows = [csc_array(part)[:, columns].toarray() for part in (X, pool)]
     else:
         parts = [_columns(part) for part in (X, pool)]
         if not parts[0] or len(parts[0]) != len(parts[1]):
