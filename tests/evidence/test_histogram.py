@@ -221,6 +221,17 @@ def test_batches_outside_the_first_are_counted_and_can_be_read_in_between():
     assert_same(histogram, counted(np.concatenate(parts)[::-1]))
 
 
+def test_rows_with_and_without_weights_are_counted_in_one_histogram():
+    scores, y, w = replicas(3 * DENSE_ROWS, 2)
+    histogram, thirds = Histogram(), np.array_split(np.arange(len(scores)), 3)
+    for rows, weights in zip(thirds, (None, w, None), strict=True):
+        histogram.merge(counted(scores, y, weights, rows[:1_000])).update(
+            scores[rows[1_000:]], y[rows[1_000:]], sample_weight=None if weights is None else w[rows[1_000:]]
+        )
+    w[np.concatenate(thirds[::2])] = 1.0
+    assert_same(histogram, counted(scores, y, w))
+
+
 def test_a_few_outliers_do_not_change_other_cells():
     scores, y, _ = replicas(60_000, 3)
     far = counted(np.array([[900.0, -900.0, 3e5], [-1e9, 1e9, 0.0]]), np.array([0, 1]))

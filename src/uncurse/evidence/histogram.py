@@ -48,7 +48,7 @@ _SPREAD = (
 )
 _HASH = 0x1E3779B97F4A7C15  # an odd number of 61 bits
 _CHUNK = 1 << 18  # rows that are counted at once
-_FEW = 1 << 16  # so many rows, or fewer, are sorted
+_FEW = 1 << 15  # so many rows, or fewer, are sorted
 _SAMPLE = 1 << 17  # rows that settle the level and the box
 _MAX_BOX = 1 << 21  # cells: 16 MB of float64
 _MARGIN = 0.25  # share of its extent by which a box exceeds its sample
@@ -114,20 +114,23 @@ class Histogram(PlainData):
             values[_WEIGHT_SQUARES] = total * weights
         if self.n_columns == 1:
             values[_POSITION] = weighted[0]
+        if self._box is not None and self._box.channels != list(values):
+            self._flush()  # weights follow rows without
         if self._box is None and len(axes[0]) > _FEW:
             sample = [x[:: max(1, len(x) // _SAMPLE)] for x in axes]
             self._coarsen(self._level + _levels_too_fine(_keys(sample, self._level), self._most_cells))
             self._box = _Box(sample, self._level, labels is not None, list(values))
-        if self._box is None:
+        box = self._box
+        if box is None:
             self._join(*_each_row(axes, self._level, labels, values))
             return
-        outside = self._box.count(axes, labels, values)
+        outside = box.count(axes, labels, values)
         if len(outside):
             y = None if labels is None else labels[outside]
             own = {row: np.broadcast_to(value, len(axes[0]))[outside] for row, value in values.items()}
-            self._join(*_each_row([x[outside] for x in axes], self._box.level, y, own))
-        if len(outside) > len(axes[0]) // 16 or np.count_nonzero(self._box.sums[0]) > 2 * self._most_cells:
-            self._flush()  # the box misses too many rows or is too fine: start another
+            self._join(*_each_row([x[outside] for x in axes], box.level, y, own))
+        if len(outside) > len(axes[0]) // 16 or np.count_nonzero(box.sums[0]) > 2 * self._most_cells:
+            self._flush()  # the box misses too many rows, or is too fine: start another
 
     def _start(self, n_columns: int, labeled: bool) -> None:
         """Fix the number of columns and whether rows have labels."""
@@ -320,31 +323,27 @@ class _Box:
 
     def __init__(self, sample: list[Array], level: int, labeled: bool, channels: list[int]) -> None:
         self.level, self.pairs, self.channels = level, 2 if labeled else 1, channels
-        self.ends = []  # the first and the last cell on each axis, around the bulk of the sample
+        self.low: list[int] = []  # the first cell on each axis, and the number of cells, around the bulk of the sample
+        self.shape: list[int] = []
         for numbers in _numbers(sample, level):
             few = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
             low, high = np.clip(outlier_fences(few, np.ones(len(few))), numbers.min(), numbers.max()).tolist()
             margin = _MARGIN * (high - low) + 4
-            self.ends.append((int(low - margin), int(high + margin)))
+            self.low.append(int(low - margin))
+            self.shape.append(int(high - low + 2 * margin) + 1)
         while self.pairs * np.prod(self.shape) > _MAX_BOX:
             widest = int(np.argmax(self.shape))
-            low, high = self.ends[widest]
-            middle, quarter = (low + high) // 2, (high - low) // 4
-            self.ends[widest] = middle - quarter, middle + quarter
-        # The last cell is for rows outside the box.
-        self.size = int(np.prod(self.shape)) + 1
+            quarter = self.shape[widest] // 4
+            self.low[widest] += quarter
+            self.shape[widest] -= 2 * quarter
+        self.size = int(np.prod(self.shape)) + 1  # the last cell is for rows outside the box
         self.sums: Array = np.zeros((len(channels), self.pairs * self.size))
-
-    @property
-    def shape(self) -> list[int]:
-        """Number of cells on each axis."""
-        return [high - low + 1 for low, high in self.ends]
 
     def count(self, axes: list[Array], labels: NDArray[Any] | None, values: dict[int, Array]) -> NDArray[np.intp]:
         """Add rows with labels and values of each channel; return the places of the rows outside the box."""
         place: NDArray[np.int32] | None = None
         outside = np.empty(0, np.intp)
-        for numbers, (low, _), size in zip(_numbers(axes, self.level), self.ends, self.shape, strict=True):
+        for numbers, low, size in zip(_numbers(axes, self.level), self.low, self.shape, strict=True):
             numbers -= low
             if numbers.view(np.uint32).max() >= size:  # also if a number is negative
                 outside = np.union1d(outside, np.flatnonzero(numbers.view(np.uint32) >= size))
@@ -365,7 +364,7 @@ class _Box:
         """Return keys and sums of the filled cells."""
         by_label = self.sums.reshape(len(self.channels), self.pairs, self.size)[:, :, :-1]
         filled = np.flatnonzero(by_label[0].sum(axis=0))
-        numbers = [x + low for x, (low, _) in zip(np.unravel_index(filled, self.shape), self.ends, strict=True)]
+        numbers = [x + low for x, low in zip(np.unravel_index(filled, self.shape), self.low, strict=True)]
         values = dict(zip(self.channels, by_label[:, :, filled], strict=True))
         sums = {channel: counts.sum(axis=0) for channel, counts in values.items()}
         positive = {channel: counts[1] for channel, counts in values.items()} if self.pairs == 2 else None
