@@ -232,6 +232,15 @@ def test_rows_with_and_without_weights_are_counted_in_one_histogram():
     assert_same(histogram, counted(scores, y, w))
 
 
+def test_a_merged_copy_does_not_change_with_later_rows():
+    scores, y, _ = replicas(2 * DENSE_ROWS, 2)
+    first, few = counted(scores, y, rows=slice(0, DENSE_ROWS)), counted(scores, y, rows=slice(DENSE_ROWS, -1))
+    merged = copy.copy(first).merge(few)
+    first.update(scores[-1:], y[-1:])
+    first.update(scores[:DENSE_ROWS], y[:DENSE_ROWS])
+    assert_same(merged, counted(scores[:-1], y[:-1]))
+
+
 def test_a_few_outliers_do_not_change_other_cells():
     scores, y, _ = replicas(60_000, 3)
     far = counted(np.array([[900.0, -900.0, 3e5], [-1e9, 1e9, 0.0]]), np.array([0, 1]))

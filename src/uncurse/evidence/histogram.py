@@ -170,8 +170,7 @@ class Histogram(PlainData):
             self._join(*box.cells())
 
     def _coarsen(self, level: int) -> None:
-        if level > self._level:
-            self._flush()
+        self._flush()
         if level > self._level:
             self._keys, self._sums = _collapse(self._keys >> 3 * (level - self._level), self._sums)
             self._level = level
