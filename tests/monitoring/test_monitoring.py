@@ -247,7 +247,8 @@ def test_predictions_that_are_too_high_raise_an_alarm():
     assert "too high" in verdict.reason
     assert verdict.alarm == "2026-11-01"
     logits, labels = draw(0, factor=0.7)
-    assert verdict.latest.error == pytest.approx((1 / (1 + np.exp(-logits))).sum() / labels.sum() - 1, rel=1e-9)
+    # Up to the curvature of the predictions within cells.
+    assert verdict.latest.error == pytest.approx((1 / (1 + np.exp(-logits))).sum() / labels.sum() - 1, rel=1e-7)
 
 
 def test_an_alarm_stays_until_a_new_state():

@@ -95,7 +95,7 @@ def calibrate(
     values, y, weights, counts = check_outcomes(values, labels, sample_weight, trials, "labels")
     logits = logit(values.astype(np.float64)) if scale == "probability" else values
     if len(logits) > _EXACT_ROWS:
-        sample = sample_of_cells(Histogram().add(logits, y, weights, counts))
+        sample = sample_of_cells(Histogram().add(logits[None], y, weights, counts))
     else:
         sample = sample_of_rows(logits.astype(np.float64, copy=False), y, weights, counts)
     return compose(fit_calibrator(method, sample, **options), scale=scale)

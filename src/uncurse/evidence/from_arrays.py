@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._types import Array, Float
 from ..errors import UncurseError
 from ..links import logit, to_link
-from ..threads import chunks, in_threads, shares
+from ..threads import chunks, in_threads, one_blas_thread, shares
 from ..validation import (
     LARGEST_SCORE,
     check_counts,
@@ -47,41 +47,48 @@ def add_rows(
     evidence: Evidence, scores: Float, labels: NDArray[Any] | None, weights: Array | None, trials: Array | None = None
 ) -> None:
     """Add rows to evidence in place: scores in `spec.columns` (n, S), labels, weights and trials (n,)."""
-    if evidence.teacher is not None:
-        add_rows(evidence.teacher, scores[:, [0, -1]], labels, weights, trials)
-        scores = scores[:, :-1]
     spec, counts = evidence.spec, None
-    if labels is not None and trials is not None:
-        rows, labels, counts = split_trials(labels, trials)
-        scores, weights = scores[rows], None if weights is None else weights[rows]
-    as_given = spec.scale == "logit" and spec.link == "logistic" and not spec.logit_offset
-    for part in chunks(len(scores), len(scores) if as_given else _CHUNK):
-        own = scores[part]
-        linked, logits = (own, own) if as_given else converted(own.astype(np.float64, copy=False), spec)
-        y, *w = (None if column is None else column[part] for column in (labels, weights, counts))
-        evidence.moments.add(linked, *w)
-        if evidence.served is not None:
-            evidence.served.add(logits[:, 0], y, *w)
-        if evidence.replicas is not None:
-            evidence.replicas.add(logits, y, *w)
+    for part in chunks(len(scores), _CHUNK):
+        columns = scores[part].T.astype(np.float64, order="C")
+        y, w, n = (None if column is None else column[part] for column in (labels, weights, trials))
+        if y is not None and n is not None:
+            rows, y, counts = split_trials(y, n)
+            columns, w = columns[:, rows], None if w is None else w[rows]
+        linked, logits = converted(columns, spec)
+        own = len(spec.scores)
+        _add(evidence, linked[:own], logits[:own], y, w, counts)
+        if evidence.teacher is not None:
+            ends = [0, own]
+            _add(evidence.teacher, linked[ends], logits[ends], y, w, counts)
 
 
-def converted(scores: Array, spec: LogSpec) -> tuple[Float, Float]:
+def _add(evidence: Evidence, linked: Float, logits: Float, labels: NDArray[Any] | None, *weights: Array | None) -> None:
+    """Add rows to evidence: columns of scores of the link and of logits, labels, weights and counts."""
+    evidence.moments.add(linked, *weights)
+    if evidence.served is not None:
+        evidence.served.add(logits[:1], labels, *weights)
+    if evidence.replicas is not None:
+        evidence.replicas.add(logits, labels, *weights)
+
+
+def converted(columns: Array, spec: LogSpec) -> tuple[Float, Float]:
     """Return scores of the link, and logits of the served model: the one place where scores are converted."""
     if spec.scale == "value":
-        if spec.link == "log" and scores.min() <= 0:
-            raise UncurseError(f"a score is {scores.min():g}, which has no logarithm; use link='identity'")
-        return to_link(scores, "value", spec.link), scores
-    if spec.scale == "probability" and spec.link != "identity" and scores.shape[1] > 1:
-        ends = int(np.count_nonzero((scores == 0) | ((scores == 1) & (spec.link == "logistic"))))
+        if spec.link == "log" and columns.min() <= 0:
+            raise UncurseError(f"a score is {columns.min():g}, which has no logarithm; use link='identity'")
+        return to_link(columns, "value", spec.link), columns
+    if spec.scale == "probability" and spec.link != "identity" and len(columns) > 1:
+        ends = int(np.count_nonzero((columns == 0) | ((columns == 1) & (spec.link == "logistic"))))
         if ends:
             raise UncurseError(
                 f"{ends} probabilities are exactly 0 or 1, where the score of the {spec.link} link is infinite; pass "
                 "logits, or clip them first, for example np.clip(p, 1e-6, 1 - 1e-6)"
             )
-    logits = (logit(scores) if spec.scale == "probability" else scores) + spec.logit_offset
-    if spec.link == "identity" and spec.scale == "probability" and not spec.logit_offset:
-        return scores, logits
+    logits = logit(columns) if spec.scale == "probability" else columns
+    if spec.logit_offset:
+        logits = logits + spec.logit_offset
+    elif spec.link == "identity" and spec.scale == "probability":
+        return columns, logits
     return to_link(logits, "logit", spec.link), logits
 
 
@@ -151,13 +158,14 @@ def _sums(spec: LogSpec, histograms: bool, scores: Float, *columns: NDArray[Any]
         add_rows(part, scores[rows], *(None if column is None else column[rows] for column in columns))
         return part
 
-    return merged(in_threads(sums_of, shares(len(scores))))
+    with one_blas_thread():  # once, because to change the number of threads costs more than to add up a chunk
+        return merged(in_threads(sums_of, shares(len(scores))))
 
 
 def sample_table(scores: Float, spec: LogSpec, most: int) -> ReplicaTable:
     """Return replicas of at most `most` rows of an array."""
     rows = scores[:: -(-len(scores) // most)].astype(np.float64)
-    return ReplicaTable.of_rows(converted(rows, spec)[1])
+    return ReplicaTable.of_rows(converted(rows.T, spec)[1].T)
 
 
 def column_names(count: int) -> tuple[str, ...]:

@@ -26,21 +26,30 @@ from ..threads import chunks
 from ..validation import check_labels, check_scores, check_weights
 
 Keys = NDArray[np.int64]
-Rows = tuple[Float, NDArray[Any] | None, Array | None]  # logits (n, S), labels and weights
 
 #: Cells with a smaller share of the weight are dropped when weights decay: a file that decays every day for years then
 #: stays small, and no result changes by more than rounding.
 NEGLIGIBLE = 1e-15
-#: The grid is made coarser until at most this many cells are filled: 1/32 of a logit for 10 million rows of 2 replicas.
-MAX_CELLS = 1 << 15
+#: The grid is made coarser until at most this many cells are filled, of a single column and of replicas: for 10 million
+#: rows they are then 1/1024 and 1/32 of a logit wide.
+MAX_CELLS = (1 << 13, 1 << 15)
 FINEST = 2.0**-14  # width of cells at level 0: three coordinates of 21 bits fit into one 64-bit key
-_MAX_LEVEL = 20  # cells are 64 wide, so that any rows fill few of them
 _LINEAR, _TAIL_RATE = 16.0, 2.0  # beyond ±16, a probability of 0 or 1 to seven digits, cells grow with the logit
 _LARGEST = 1e6  # larger logits are counted as this one
-_BITS = 21
-_HALF, _MASK = 1 << (_BITS - 1), (1 << _BITS) - 1
-_SAMPLE = 1 << 17  # rows that are sorted at once; of more, a sample of as many settles the level and the box
-_CHUNK = 1 << 16  # rows whose coordinates stay in the cache
+_HALF = 1 << 20  # added to cell numbers, so that keys are positive
+# Shifts and masks that move the bits of a number of 21 bits three places apart.
+_SPREAD = (
+    (0, 0x1FFFFF),
+    (32, 0x1F00000000FFFF),
+    (16, 0x1F0000FF0000FF),
+    (8, 0x100F00F00F00F00F),
+    (4, 0x10C30C30C30C30C3),
+    (2, 0x1249249249249249),
+)
+_HASH = 0x1E3779B97F4A7C15  # an odd number of 61 bits
+_CHUNK = 1 << 18  # rows that are counted at once
+_FEW = 1 << 15  # so many rows, or fewer, are sorted
+_SAMPLE = 1 << 17  # rows that settle the level and the box
 _MAX_BOX = 1 << 21  # cells: 16 MB of float64
 _MARGIN = 0.25  # share of its extent by which a box exceeds its sample
 _WEIGHT, _LABEL, _WEIGHT_SQUARES, _LABEL_SQUARES, _POSITION = range(5)  # rows of a table of cells
@@ -78,39 +87,50 @@ class Histogram(PlainData):
         """Check rows and add them: logits (n,) or (n, S), the served one first, labels (0 or 1) and weights."""
         values = check_scores(logits, "logit", ndim=2 if np.ndim(logits) > 1 else 1)
         y = None if labels is None else check_labels(labels, len(values))
-        return self.add(values, y, check_weights(sample_weight, len(values)))
+        return self.add(np.atleast_2d(values.T), y, check_weights(sample_weight, len(values)))
 
     def add(
-        self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None = None
+        self, columns: Float, labels: NDArray[Any] | None, weights: Array | None = None, counts: Array | None = None
     ) -> Histogram:
-        """Add valid rows, of logits (n,) or (n, S), each as often as it counts."""
-        logits = logits[:, None] if logits.ndim == 1 else logits
-        if not (logits.min() >= -_LARGEST and logits.max() <= _LARGEST):
-            logits = np.clip(logits, -_LARGEST, _LARGEST)
-        self._start(logits.shape[1], labels is not None)
-        if len(logits) <= _SAMPLE and self._box is None:
-            self._join(*_each_row(_coordinates(logits), self._level, labels, weights, counts))
-        else:
-            self._count(logits, labels, weights, counts)
-        sums = [np.sum(_values(_POSITION, x, weights, counts)) for x in logits.T]
-        self.column_sums = self.column_sums + sums
-        self.rows += len(logits) if counts is None else round(counts.sum())
+        """Add valid rows, given by columns of logits (S, n), each as often as it counts."""
+        self._start(len(columns), labels is not None)
+        for rows in chunks(columns.shape[1], _CHUNK):
+            w, c = (None if column is None else column[rows] for column in (weights, counts))
+            self.rows += columns[:, rows].shape[1] if c is None else round(c.sum())
+            kept: Any = rows if w is None or w.all() else rows.start + np.flatnonzero(w)
+            part = columns[:, kept].astype(np.float64, order="C", copy=False)
+            if part.size:
+                self._count(part, *(None if column is None else column[kept] for column in (labels, weights, counts)))
         return self
 
-    def _count(self, logits: Float, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None) -> None:
+    def _count(self, columns: Array, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None) -> None:
         """Count rows in the box, and join those outside it to the keys."""
-        if self._box is None:
-            rows = slice(None, None, max(1, len(logits) // _SAMPLE))
-            axes = _coordinates(logits[rows])
-            keys, sums = _each_row(axes, self._level, None, None if weights is None else weights[rows])
-            # A sample fills no more cells than all rows do, so the final level is at least that of the sample.
-            self._coarsen(_least_level(keys[sums[_WEIGHT] > 0], self._level))
-            self._box = _Box(axes, self._level, labels is not None, weights is not None)
-        outside = self._box.count(logits, labels, weights, counts)
-        if outside:
-            self._keys, self._sums = _collapse((self._keys, self._sums), *outside)
-            if len(self._keys) > MAX_CELLS or sum(len(keys) for keys, _ in outside) > len(logits) // 16:
-                self._flush()  # the box misses too many rows: start another
+        columns, axes = _coordinates(columns)
+        total = weights if counts is None else counts if weights is None else weights * counts
+        weighted = columns if total is None else columns * total
+        self.column_sums = self.column_sums + weighted.sum(axis=1)
+        values: dict[int, Any] = {_WEIGHT: 1.0 if total is None else total}
+        if total is not None and weights is not None:
+            values[_WEIGHT_SQUARES] = total * weights
+        if self.n_columns == 1:
+            values[_POSITION] = weighted[0]
+        if self._box is not None and self._box.channels != list(values):
+            self._flush()  # weights follow rows without
+        if self._box is None and len(axes[0]) > _FEW:
+            sample = [x[:: max(1, len(x) // _SAMPLE)] for x in axes]
+            self._coarsen(self._level + _levels_too_fine(_keys(sample, self._level), self._most_cells))
+            self._box = _Box(sample, self._level, labels is not None, list(values))
+        box = self._box
+        if box is None:
+            self._join(*_each_row(axes, self._level, labels, values))
+            return
+        outside = box.count(axes, labels, values)
+        if len(outside):
+            y = None if labels is None else labels[outside]
+            own = {row: np.broadcast_to(value, len(axes[0]))[outside] for row, value in values.items()}
+            self._join(*_each_row([x[outside] for x in axes], box.level, y, own))
+        if len(outside) > len(axes[0]) // 16 or np.count_nonzero(box.sums[0]) > 2 * self._most_cells:
+            self._flush()  # the box misses too many rows, or is too fine: start another
 
     def _start(self, n_columns: int, labeled: bool) -> None:
         """Fix the number of columns and whether rows have labels."""
@@ -127,26 +147,32 @@ class Histogram(PlainData):
             return self
         self._start(other.n_columns, bool(other._labeled))
         self._coarsen(other.level)
-        self._join(_coarser(other._keys, self._level - other._level), other._sums)
+        self._join(other._keys >> 3 * (self._level - other._level), other._sums)
         self.rows += other.rows
         self.column_sums = self.column_sums + other.column_sums
         return self
 
+    @property
+    def _most_cells(self) -> int:
+        return MAX_CELLS[self.n_columns > 1]
+
     def _join(self, keys: Keys, sums: Array) -> None:
-        self._keys, self._sums = _collapse((self._keys, self._sums), (keys, sums))
-        if len(self._keys) > MAX_CELLS:
-            self._coarsen(_least_level(self._keys, self._level))
+        """Join cells of this level to those that there are, and make the grid coarser if they are too many."""
+        self._keys = np.concatenate([self._keys, keys])
+        self._keys, self._sums = _collapse(self._keys, np.concatenate([self._sums, sums], axis=1))
+        while len(self._keys) > self._most_cells:
+            self._coarsen(self._level + 1)
 
     def _flush(self) -> None:
         """Move the counts of the box to the keys."""
         if self._box is not None:
-            cells, self._box = self._box.cells(), None
-            self._join(*cells)
+            box, self._box = self._box, None
+            self._join(*box.cells())
 
     def _coarsen(self, level: int) -> None:
         self._flush()
         if level > self._level:
-            self._keys, self._sums = _collapse((_coarser(self._keys, level - self._level), self._sums))
+            self._keys, self._sums = _collapse(self._keys >> 3 * (level - self._level), self._sums)
             self._level = level
 
     def coarsened(self, level: int) -> Histogram:
@@ -179,7 +205,7 @@ class Histogram(PlainData):
     def bounds(self) -> tuple[Array, Array]:
         """Lowest and highest logit of each cell of served logits."""
         width = FINEST * 2.0**self.level
-        low = _unpack(self._keys)[0].astype(np.float64)
+        low = _unpack(self._keys, self._level, 1)[0].astype(np.float64)
         return _expand(low * width), _expand((low + 1) * width)
 
     @property
@@ -223,7 +249,7 @@ class Histogram(PlainData):
         if not total > 0:
             raise UncurseError("this histogram holds no rows; update it with scores first")
         means, width, weight = self.column_sums / total, FINEST * 2.0**self._level, self.weight
-        numbers = _unpack(self._keys)
+        numbers = _unpack(self._keys, self._level)
         served = _expand(_centers(numbers[0], weight) * width)
         gap = _expand(_centers(numbers[1], weight, along=_beside_line(numbers[0], numbers[1], weight)) * width)
         kept = _without_outliers(gap, weight)
@@ -264,7 +290,7 @@ class Histogram(PlainData):
             "labeled": self._labeled,
             "level": self._level,
             "column_sums": self.column_sums.tolist(),
-            "cells": [numbers.tolist() for numbers in _unpack(self._keys)[:axes]],
+            "cells": [numbers.tolist() for numbers in _unpack(self._keys, self._level, axes)],
             "weight": _plain(self.weight),
             "label": _plain(self._sums[_LABEL]) if self._labeled else None,
             "weight_squares": self.weight_squares.tolist() if weighted else None,
@@ -280,7 +306,7 @@ class Histogram(PlainData):
         same.column_sums = np.array(content["column_sums"], np.float64)
         if not same.n_columns:
             return same
-        same._keys = _pack([np.array(axis, np.int64) for axis in content["cells"]])
+        same._keys = _pack([np.array(axis, np.int64) for axis in content["cells"]], same._level)
         weight, zeros = content["weight"], [0.0] * len(content["weight"])
         label, squares = content["label"] or zeros, content["weight_squares"] or weight
         label_squares = label if content["weight_squares"] is None else content["label_squares"] or zeros
@@ -294,123 +320,100 @@ class Histogram(PlainData):
 class _Box:
     """Sums of all cells in a box around a sample of rows."""
 
-    def __init__(self, sample: list[Float], level: int, labeled: bool, weighted: bool) -> None:
-        self.level, self.pairs = level, 2 if labeled else 1
-        self.channels = [_WEIGHT, *([_WEIGHT_SQUARES] if weighted else []), *([_POSITION] if len(sample) == 1 else [])]
-        self.ends = []  # the first and the last cell on each axis, around the bulk of the sample
-        for numbers, _, _ in _numbered(sample, level):
+    def __init__(self, sample: list[Array], level: int, labeled: bool, channels: list[int]) -> None:
+        self.level, self.pairs, self.channels = level, 2 if labeled else 1, channels
+        self.low: list[int] = []  # the first cell on each axis, and the number of cells, around the bulk of the sample
+        self.shape: list[int] = []
+        for numbers in _numbers(sample, level):
             few = numbers[:: max(1, len(numbers) // 4096)].astype(np.float64)
             low, high = np.clip(outlier_fences(few, np.ones(len(few))), numbers.min(), numbers.max()).tolist()
             margin = _MARGIN * (high - low) + 4
-            self.ends.append((int(low - margin), int(high + margin)))
+            self.low.append(int(low - margin))
+            self.shape.append(int(high - low + 2 * margin) + 1)
         while self.pairs * np.prod(self.shape) > _MAX_BOX:
             widest = int(np.argmax(self.shape))
-            low, high = self.ends[widest]
-            middle, quarter = (low + high) // 2, (high - low) // 4
-            self.ends[widest] = middle - quarter, middle + quarter
-        self.sums: Array = np.zeros((len(self.channels), self.pairs * int(np.prod(self.shape))))
+            quarter = self.shape[widest] // 4
+            self.low[widest] += quarter
+            self.shape[widest] -= 2 * quarter
+        self.size = int(np.prod(self.shape)) + 1  # the last cell is for rows outside the box
+        self.sums: Array = np.zeros((len(channels), self.pairs * self.size))
 
-    @property
-    def shape(self) -> list[int]:
-        """Number of cells on each axis."""
-        return [high - low + 1 for low, high in self.ends]
-
-    def count(self, logits: Float, *columns: NDArray[Any] | None) -> list[tuple[Keys, Array]]:
-        """Add rows with labels, weights and counts; return keys and sums of the rows outside the box."""
-        outside = []
-        for chunk in chunks(len(logits), _CHUNK):
-            axes = _coordinates(logits[chunk])
-            y, w, c = (None if column is None else column[chunk] for column in columns)
-            numbered = list(_numbered(axes, self.level))
-            numbers = [x for x, _, _ in numbered]
-            if not all(low <= a and b <= high for (_, a, b), (low, high) in zip(numbered, self.ends, strict=True)):
-                kept = np.ones(len(numbers[0]), bool)
-                for x, (low, high) in zip(numbers, self.ends, strict=True):
-                    kept &= (x >= low) & (x <= high)
-                rest = (None if column is None else column[~kept] for column in (y, w, c))
-                outside.append(_each_row([x[~kept] for x in axes], self.level, *rest))
-                numbers, axes = [x[kept] for x in numbers], [x[kept] for x in axes]
-                y, w, c = (None if column is None else column[kept] for column in (y, w, c))
-            places = self._places(numbers, y)
-            for sums, channel in zip(self.sums, self.channels, strict=True):
-                np.add.at(sums, places, _values(channel, axes[0], w, c))  # unlike bincount, without a copy
-        return outside
-
-    def _places(self, numbers: list[Float], labels: NDArray[Any] | None) -> Keys:
-        place = numbers[0]
-        place -= self.ends[0][0]
-        for x, (low, high) in zip(numbers[1:], self.ends[1:], strict=True):
-            place *= high - low + 1
-            x -= low
-            np.add(place, x, out=place, casting="unsafe")  # integers below 2**24 are exact in float32
+    def count(self, axes: list[Array], labels: NDArray[Any] | None, values: dict[int, Array]) -> NDArray[np.intp]:
+        """Add rows with labels and values of each channel; return the places of the rows outside the box."""
+        place: NDArray[np.int32] | None = None
+        outside = np.empty(0, np.intp)
+        for numbers, low, size in zip(_numbers(axes, self.level), self.low, self.shape, strict=True):
+            numbers -= low
+            if numbers.view(np.uint32).max() >= size:  # also if a number is negative
+                outside = np.union1d(outside, np.flatnonzero(numbers.view(np.uint32) >= size))
+            if place is not None:
+                place *= size
+                numbers += place
+            place = numbers
+        assert place is not None
+        place[outside] = self.size - 1
         if labels is not None:
-            place *= 2
-            place += labels
-        return place.astype(np.int64)
+            place += labels.astype(np.int32) * np.int32(self.size)
+        cells = place.astype(np.intp)
+        for sums, channel in zip(self.sums, self.channels, strict=True):
+            np.add.at(sums, cells, values[channel])
+        return outside
 
     def cells(self) -> tuple[Keys, Array]:
         """Return keys and sums of the filled cells."""
-        by_label = self.sums.reshape(len(self.channels), -1, self.pairs)
-        filled = np.flatnonzero(by_label[0].any(axis=1))
-        sums = np.zeros((5, len(filled)))
-        for channel, counts in zip(self.channels, by_label, strict=True):
-            sums[channel] = counts[filled].sum(axis=1)
-            if self.pairs == 2 and channel != _POSITION:
-                sums[channel + 1] = counts[filled, 1]
-        if _WEIGHT_SQUARES not in self.channels:
-            sums[_WEIGHT_SQUARES], sums[_LABEL_SQUARES] = sums[_WEIGHT], sums[_LABEL]
-        places = np.unravel_index(filled, self.shape)
-        return _pack([x.astype(np.int64) + low for x, (low, _) in zip(places, self.ends, strict=True)]), sums
-
-
-def _values(channel: int, served: Float, weights: Array | None, counts: Array | None) -> Any:
-    """Return what each row adds to a channel."""
-    value: Any = served.astype(np.float64, copy=False) if channel == _POSITION else 1.0
-    for factor in (weights, weights if channel == _WEIGHT_SQUARES else None, counts):
-        if factor is not None:
-            value = value * factor
-    return value
+        by_label = self.sums.reshape(len(self.channels), self.pairs, self.size)[:, :, :-1]
+        filled = np.flatnonzero(by_label[0].sum(axis=0))
+        numbers = [x + low for x, low in zip(np.unravel_index(filled, self.shape), self.low, strict=True)]
+        values = dict(zip(self.channels, by_label[:, :, filled], strict=True))
+        sums = {channel: counts.sum(axis=0) for channel, counts in values.items()}
+        positive = {channel: counts[1] for channel, counts in values.items()} if self.pairs == 2 else None
+        return _pack(numbers, self.level), _table(sums, positive)
 
 
 def _each_row(
-    axes: list[Float], level: int, labels: NDArray[Any] | None, weights: Array | None, counts: Array | None = None
+    axes: list[Array], level: int, labels: NDArray[Any] | None, values: dict[int, Array]
 ) -> tuple[Keys, Array]:
     """Return the key of each row, and what it adds to the sums."""
-    sums = np.zeros((5, len(axes[0])))
-    for channel in (_WEIGHT, _WEIGHT_SQUARES, *([_POSITION] if len(axes) == 1 else [])):
-        sums[channel] = _values(channel, axes[0], weights, counts)
-    if labels is not None:
-        sums[_LABEL], sums[_LABEL_SQUARES] = sums[_WEIGHT] * labels, sums[_WEIGHT_SQUARES] * labels
-    return _pack([numbers.astype(np.int64) for numbers, _, _ in _numbered(axes, level)]), sums
+    sums = {row: np.broadcast_to(value, len(axes[0])) for row, value in values.items()}
+    return _keys(axes, level), _table(sums, None if labels is None else {row: v * labels for row, v in sums.items()})
 
 
-def _coordinates(logits: Float) -> list[Float]:
-    """Return served logit and, for replicas, gap and contrast of rows (n, S).
+def _table(sums: dict[int, Array], positive: dict[int, Array] | None) -> Array:
+    """Return the sums of cells, given those of all rows and those of rows with a positive label."""
+    table = np.zeros((5, len(sums[_WEIGHT])))
+    table[_WEIGHT], table[_WEIGHT_SQUARES] = sums[_WEIGHT], sums.get(_WEIGHT_SQUARES, sums[_WEIGHT])
+    if positive is not None:
+        table[_LABEL], table[_LABEL_SQUARES] = positive[_WEIGHT], positive.get(_WEIGHT_SQUARES, positive[_WEIGHT])
+    table[_POSITION] = sums.get(_POSITION, 0.0)
+    return table
 
-    The served logit keeps its type: a power of two times a float32 is exact. The others are float64.
-    """
-    served, *others = logits.T
-    if not others:
-        return [served]
-    if len(others) == 1:
-        return [served, np.subtract(others[0], served, dtype=np.float64)]
-    mean = sum(others[1:], others[0].astype(np.float64)) / len(others)
+
+def _coordinates(columns: Array) -> tuple[Array, list[Array]]:
+    """Return columns of logits within ±1e6, and the coordinates of rows on the grid."""
+    axes = _axes(columns)
+    if all(x.min() >= -_LINEAR and x.max() <= _LINEAR for x in axes):
+        return columns, axes
+    columns = np.clip(columns, -_LARGEST, _LARGEST)
+    return columns, [_compress(x) for x in _axes(columns)]
+
+
+def _axes(columns: Array) -> list[Array]:
+    """Return served logit and, for replicas, gap and contrast of rows."""
+    served, others = columns[0], columns[1:]
+    if len(others) < 2:
+        return [served, *(column - served for column in others)]
+    mean = others.mean(axis=0)
     if len(others) == 2:
-        return [served, mean - served, np.subtract(others[0], others[1], dtype=np.float64)]
-    squares = sum(np.square(column - mean) for column in others)
-    return [served, mean - served, np.sqrt(2 / (len(others) - 1) * squares)]
+        return [served, mean - served, others[0] - others[1]]
+    return [served, mean - served, np.sqrt(2.0) * others.std(axis=0, ddof=1)]
 
 
-def _numbered(axes: list[Float], level: int) -> Iterator[tuple[Float, float, float]]:
-    """Yield the cells of rows on each axis as integral floats, and the first and the last of them."""
+def _numbers(axes: list[Array], level: int) -> Iterator[NDArray[np.int32]]:
+    """Yield the cells of rows on each axis."""
     scale = 2.0**-level / FINEST
     for x, factor in zip(axes, (scale, scale, scale / 2), strict=False):
-        ends = np.array([x.min(), x.max()], np.float64)
-        if not (ends[0] >= -_LINEAR and ends[1] <= _LINEAR):
-            x, ends = _compress(x.astype(np.float64)), _compress(ends)
-        numbers = x * x.dtype.type(factor)
-        np.floor(numbers, out=numbers)
-        yield numbers, *np.floor(ends * factor).tolist()
+        numbers = x * factor
+        yield np.floor(numbers, out=numbers).astype(np.int32)
 
 
 def _compress(x: Array) -> Array:
@@ -426,45 +429,53 @@ def _expand(t: Array) -> Array:
     return np.where(far > 0, np.copysign(_LINEAR * np.exp(far / _TAIL_RATE), t), t)
 
 
-def _pack(numbers: list[Keys]) -> Keys:
-    """Combine the cell numbers of up to three axes into one sortable key."""
-    zeros = np.zeros(len(numbers[0]), np.int64)
-    served, gap, contrast = (*numbers, zeros, zeros)[:3]
-    return ((served + _HALF) << (2 * _BITS)) | ((gap + _HALF) << _BITS) | (contrast + _HALF)
+def _keys(axes: list[Array], level: int) -> Keys:
+    """Return the keys of the cells of rows."""
+    return _pack([numbers.astype(np.int64) for numbers in _numbers(axes, level)], level)
 
 
-def _unpack(keys: Keys) -> list[Keys]:
-    """Invert `_pack`; always return three axes."""
-    return [(keys >> (2 * _BITS)) - _HALF, ((keys >> _BITS) & _MASK) - _HALF, (keys & _MASK) - _HALF]
+def _pack(numbers: list[Keys], level: int) -> Keys:
+    """Interleave the bits of cell numbers of a level, on up to three axes: ``key >> 3`` is the key one level up."""
+    key = np.zeros(len(numbers[0]), np.int64)
+    for axis, number in enumerate(numbers):
+        bits = number + (_HALF >> level)
+        for shift, mask in _SPREAD:
+            bits = (bits | bits << shift) & mask
+        key |= bits << (2 - axis)
+    return key
 
 
-def _coarser(keys: Keys, levels: int) -> Keys:
-    """Return the keys of the same cells on a grid that is `levels` coarser."""
-    return keys if levels == 0 else _pack([number >> levels for number in _unpack(keys)])
+def _unpack(keys: Keys, level: int, axes: int = 3) -> list[Keys]:
+    """Invert `_pack`."""
+    numbers = []
+    for axis in range(axes):
+        bits = keys >> (2 - axis) & _SPREAD[-1][1]
+        for (shift, _), (_, mask) in zip(_SPREAD[:0:-1], _SPREAD[-2::-1], strict=True):
+            bits = (bits | bits >> shift) & mask
+        numbers.append(bits - (_HALF >> level))
+    return numbers
 
 
-def _least_level(keys: Keys, level: int) -> int:
-    """Return the lowest level, from `level` on, at which these keys fill at most `MAX_CELLS` cells."""
+def _levels_too_fine(keys: Keys, most: int) -> int:
+    """Return how many levels keys must go up to fill at most so many cells: never too many, so that the result does not
+    depend on the sample of rows.
+    """
 
-    def fits(coarser: int) -> bool:
-        ascending = np.sort(_coarser(keys, coarser - level))
-        return bool(np.count_nonzero(np.diff(ascending)) < MAX_CELLS)
+    def fits(levels: int) -> bool:
+        filled = np.zeros(1 << 18, bool)  # some cells share a place
+        filled[(keys >> 3 * levels) * _HASH >> 46] = True
+        return int(np.count_nonzero(filled)) <= most
 
-    return bisect_left(range(_MAX_LEVEL), True, level, key=fits)
+    return bisect_left(range(20), True, key=fits)
 
 
-def _collapse(*cells: tuple[Keys, Array]) -> tuple[Keys, Array]:
-    """Join cells, sort them by key, add up those that share one, and drop cells without weight."""
-    keys, sums = cells[0]
-    if len(cells) > 1:
-        keys, sums = np.concatenate([k for k, _ in cells]), np.concatenate([s for _, s in cells], axis=1)
-    if not (keys[1:] > keys[:-1]).all():
+def _collapse(keys: Keys, sums: Array) -> tuple[Keys, Array]:
+    """Sort cells by key, and add up those that share one."""
+    if not (keys[1:] >= keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         keys, sums = keys[order], sums[:, order]
-        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-        keys, sums = keys[starts], np.add.reduceat(sums, starts, axis=1)
-    filled = sums[_WEIGHT] > 0
-    return (keys, sums) if filled.all() else (keys[filled], sums[:, filled])
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+    return (keys, sums) if len(starts) == len(keys) else (keys[starts], np.add.reduceat(sums, starts, axis=1))
 
 
 def _plain(values: Array) -> list[float] | list[int]:

@@ -15,9 +15,8 @@ from ..errors import UncurseError
 from ..threads import chunks, one_blas_thread
 from ..validation import LARGEST_SCORE, check_finite, check_numbers, check_weights
 
-# Rows per step times columns: 8 MiB of float64 for each thread. Smaller steps fit the L2 cache but threads
-# then wait for each other between calls (two threads, S=2, in units of one np.sum: 6.2 at 2^15, 2.8 at 2^20).
-_STEP = 1 << 20
+_STEP = 1 << 19  # rows per step times columns: 4 MiB of float64 for each thread; in smaller steps threads wait
+_FAR = 100.0  # columns whose squared mean exceeds so many variances are centered before they are squared
 
 
 @dataclass(eq=False, repr=False)
@@ -46,30 +45,39 @@ class Moments(PlainData):
         values = check_numbers(scores, "scores")
         if values.ndim != 2 or not values.size:
             raise UncurseError(f"the scores have shape {values.shape}; pass a column per replica, shape (n, S)")
-        return self.add(values, check_weights(sample_weight, len(values)))
+        check_finite(values, "scores", LARGEST_SCORE)
+        return self.add(values.T, check_weights(sample_weight, len(values)))
 
-    def add(self, values: Float, weights: Array | None, counts: Array | None = None) -> Moments:
-        """Add rows of numbers, each as often as it counts; raise UncurseError if sums show that some are not finite."""
-        part = Moments(self.link)
-        part.rows = len(values) if counts is None else round(counts.sum())
-        part.weight = part.weight_squares = float(part.rows)
-        total = weights if counts is None or weights is None else weights * counts
-        if total is not None and weights is not None:
-            part.weight, part.weight_squares = float(total.sum()), float(total @ weights)
-        weights = counts if total is None else total
-        if part.weight > 0:
-            with one_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
-                # Far from zero, subtracting a point near the scores before squaring keeps the digits of variances.
-                sample = values[:: max(1, len(values) // 4096)].astype(np.float64)
-                middle = np.median(sample, axis=0)
-                shift = np.where(np.square(middle) > 25 * sample.var(axis=0), middle, 0.0)
-                first, second = _sums(values, weights, shift)
-                away = first / part.weight
-                part.mean, part.scatter = shift + away, second - part.weight * np.outer(away, away)
+    def add(self, columns: Float, weights: Array | None = None, counts: Array | None = None) -> Moments:
+        """Add rows, given by columns (S, n), each as often as it counts; raise UncurseError if some are not finite."""
+        with one_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
+            for rows in chunks(columns.shape[1], _STEP // len(columns)):
+                w, c = (None if column is None else column[rows] for column in (weights, counts))
+                part = self._of(columns[:, rows].astype(np.float64, order="C", copy=False), w, c)
                 squares = part.weight * np.square(part.mean) + np.diagonal(part.scatter)
-            if not (squares <= part.weight * LARGEST_SCORE**2).all():
-                check_finite(values, "scores", LARGEST_SCORE)
-        return self.merge(part)
+                if not (squares <= part.weight * LARGEST_SCORE**2).all():
+                    check_finite(columns[:, rows].T, "scores", LARGEST_SCORE)
+                self.merge(part)
+        return self
+
+    def _of(self, columns: Array, weights: Array | None, counts: Array | None) -> Moments:
+        """Return the moments of rows."""
+        rows = columns.shape[1] if counts is None else round(counts.sum())
+        part, weighted = Moments(self.link, rows, float(rows), float(rows)), columns
+        total = weights if counts is None else counts if weights is None else weights * counts
+        if total is not None:
+            weighted = columns * total
+            if weights is not None:
+                part.weight, part.weight_squares = float(total.sum()), float(np.dot(total, weights))
+        if not part.weight > 0:
+            return part
+        part.mean = weighted.sum(axis=1) / part.weight
+        squares = part.weight * np.outer(part.mean, part.mean)
+        part.scatter = _products(weighted, columns) - squares
+        if (np.diagonal(squares) > _FAR * np.diagonal(part.scatter)).any():  # which has lost digits
+            centered = columns - part.mean[:, None]
+            part.scatter = _products(centered if total is None else centered * total, centered)
+        return part
 
     def merge(self, other: Moments) -> Moments:
         """Add the rows of other moments of the same replicas and link, which do not change; return these."""
@@ -121,39 +129,10 @@ class Moments(PlainData):
         return cls(content["link"], *numbers, mean, scatter.reshape(len(mean), len(mean)))
 
 
-def _sums(values: Float, weights: Array | None, shift: Array) -> tuple[Array, Array]:
-    """Return Σwd and Σwdd' of the deviations d of rows from `shift`, in few calls: threads wait for each other."""
-    count = values.shape[1]
-    step = min(max(1024, _STEP // count), len(values))
-    buffer = np.empty((count, step))
-    if count == 2 and values.flags.c_contiguous and weights is None and not shift.any():
-        return _sums_of_pairs(values, buffer.reshape(-1))
-    first, second = np.zeros(count), np.zeros((count, count))
-    for rows in chunks(len(values), step):
-        chunk = values[rows]
-        columns = buffer[:, : len(chunk)]
-        columns[...] = chunk.T  # sums are float64
-        if shift.any():
-            columns -= shift[:, None]
-        for i, column in enumerate(columns):
-            weighted = column if weights is None else weights[rows] * column
-            first[i] += weighted.sum()
-            for j in range(i, count):
-                second[i, j] += np.dot(weighted, columns[j])  # unlike @, it lets other threads run
-    return first, second + np.triu(second, 1).T
-
-
-def _sums_of_pairs(values: Float, buffer: Array) -> tuple[Array, Array]:
-    """Do the same for two replicas as z = a + bi: Σz² = Σa² − Σb² + 2iΣab and Σ|z|² need no transposed copy."""
-    first, squares, moduli = 0j, 0j, 0.0
-    for rows in chunks(len(values), len(buffer) // 2):
-        chunk = values[rows].reshape(-1)
-        row = buffer[: len(chunk)]
-        row[...] = chunk
-        z = row.view(np.complex128)
-        first += complex(z.sum())
-        squares += complex(np.dot(z, z))
-        moduli += float(np.dot(row, row))
-    both = squares.imag / 2
-    second = [[(moduli + squares.real) / 2, both], [both, (moduli - squares.real) / 2]]
-    return np.array([first.real, first.imag]), np.array(second)
+def _products(left: Array, right: Array) -> Array:
+    """Return the symmetric matrix of the products of columns (S, n)."""
+    products = np.empty((len(left), len(left)))
+    for i, column in enumerate(left):
+        for j, other in enumerate(right[: i + 1]):
+            products[i, j] = products[j, i] = np.dot(column, other)  # unlike @, it lets other threads run
+    return products

@@ -21,7 +21,7 @@ from .._types import Array, Float
 from ..errors import UncurseError
 from ..evidence import Evidence, LogSpec, TopK, merged
 from ..evidence.from_arrays import add_rows, empty_evidence
-from ..threads import cores
+from ..threads import cores, one_blas_thread
 from ..validation import LARGEST_SCORE, check_choice, check_time, check_weights, fault_of_counts, not_probabilities
 
 Progress = Callable[[int], None]  # called with the number of rows read since the last call
@@ -163,10 +163,7 @@ class Reader:
     def arrays(self, batch: pl.DataFrame) -> tuple[Float, NDArray[Any] | None, Array | None, Array | None]:
         """Return scores, labels, weights and trials of a typed batch; the first value at fault is an error."""
         spec = self.spec
-        columns = [_numbers(batch, name, spec) for name in spec.columns]
-        scores: Float = np.empty((len(batch), len(columns)), np.result_type(*columns))
-        for i, column in enumerate(columns):
-            scores[:, i] = column
+        scores: Float = np.stack([_numbers(batch, name, spec) for name in spec.columns]).T
         labels, trials = (None if name is None else _numbers(batch, name, spec) for name in (spec.label, spec.trials))
         found = None if labels is None or trials is None else fault_of_counts(labels, trials)
         if found is not None:
@@ -207,7 +204,7 @@ def sum_up(
             own = (None if column is None else column[rows] for column in columns)
             add_rows(segments.setdefault(name, empty_evidence(reader.spec)), scores[rows], *own)
 
-    with ThreadPoolExecutor(len(sums)) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(len(sums)) as pool:
         for i, batch in enumerate(batch for batch in reader.select(batches, progress) if len(batch)):
             if len(running) == len(sums):  # hold at most one batch per thread
                 running.popleft().result()

@@ -276,7 +276,7 @@ def fit_requests(
     scaling = (1.0, 0.0) if rows is None else fit_scaling(TruthModel(rows, kind.name))
 
     def logits_of(scores: Float) -> Array:
-        return np.asarray(scaling[0] * converted(scores.astype(np.float64), spec)[1] + scaling[1])
+        return np.asarray(scaling[0] * converted(scores.T.astype(np.float64), spec)[1].T + scaling[1])
 
     logits = logits_of(scores)
     levels, means = kind.table(ReplicaTable.of_rows(logits)).levels, logits.mean(axis=0)
