@@ -293,9 +293,15 @@ def monotone_curve(x: Array, y: Array) -> Curve:
 
     `x` increases strictly. Where `y` falls, values are pooled by isotonic regression.
     """
+    level = increasing(x, y)
+    slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
+    return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
+
+
+def increasing(x: Array, y: Array) -> Array:
+    """Return strictly increasing values near `y`."""
     from scipy.optimize import isotonic_regression
 
     tie = MIN_SLOPE * (x - x[0])
-    level = np.asarray(isotonic_regression(y - tie).x) + tie
-    slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
-    return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
+    level: Array = isotonic_regression(y - tie).x + tie
+    return level

@@ -30,7 +30,7 @@ from .label_free import (
 )
 from .noise import check_log_odds, check_replicas, replica_kind
 from .records import DataRecord, FitRecord
-from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
+from .remaining_error import SHARES, Estimate, TopShare, compared_tops, log_bayes_factor, top_shares
 from .replica_calibration import ReplicaCalibration, calibrate_replicas
 from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
@@ -219,7 +219,7 @@ def _problem_of_scores(table: ReplicaTable) -> str:
     if table.cap:
         return f"{table.cap}, which hides the noise there"
     alpha = max(SHARES[0], 1 / table.effective_rows)
-    top = TopShare(table, alpha)
+    (top,) = top_shares(table, [alpha])
     p = logistic(top.served)
     share = top.mean(p * (top.served > outlier_fences(table.served, table.weight)[1])) / top.mean(p)
     if share <= _MAX_OUTLIERS:
@@ -315,8 +315,7 @@ def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
 
 def _correction(estimate: LabelFree, top: TopShare) -> float:
     """Return the change of predictions on the top share in standard errors, or in units of half of 0.2%."""
-    change = top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served))
-    return abs(change) / max(estimate.map_error(top), _NEGLIGIBLE / 2)
+    return abs(estimate.correction(top)) / max(estimate.map_error(top), _NEGLIGIBLE / 2)
 
 
 @dataclass(frozen=True)
@@ -374,8 +373,15 @@ def _on_labeled_rows(base: Solution, fit: ReplicaCalibration) -> Array:
         return served
     if fit.winners:  # selected from this pool by the served score: the map of the pool applies
         return base.estimate.log_odds(served)
-    assert isinstance(base.estimate, LabelFree | Average)
-    return base.estimate.refitted(fit.labeled).log_odds(served)
+    return _refitted(base.estimate, fit.labeled).log_odds(served)
+
+
+def _refitted(estimate: Estimate, model: TruthModel) -> Estimate:
+    """Return the same method, fitted to other rows."""
+    if isinstance(estimate, Average):
+        return replace(estimate, first=_refitted(estimate.first, model), second=_refitted(estimate.second, model))
+    assert isinstance(estimate, OneLambda | Monotone)
+    return estimate.fit(model, estimate.lines)
 
 
 def _lambda_error(base: Solution, fit: ReplicaCalibration) -> float:
@@ -392,9 +398,7 @@ def _systematic_error(base: Solution, fit: ReplicaCalibration) -> float:
     share, estimate = fit.pool.kind.correction_error, base.estimate
     if not share or estimate is None or base.record.method == "nothing":
         return 0.0
-    changes = [
-        top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served)) for top in compared_tops(fit.table)
-    ]
+    changes = [estimate.correction(top) for top in compared_tops(fit.table)]
     return share * float(np.sqrt(np.mean(np.square(changes))))
 
 

@@ -35,7 +35,7 @@ from .fitted import ReplicaMethod, Solution, check_labels_from, on_scores
 from .label_free import regress_on_served
 from .noise import ReplicaKind, check_replicas, describe_extremes, replica_kind, served_lead
 from .records import FitRecord
-from .remaining_error import TopShare, log_bayes_factor
+from .remaining_error import Estimate, TopShare, log_bayes_factor
 from .shrinkage import shrink_towards
 from .truth import TruthModel
 
@@ -131,7 +131,7 @@ class ReplicaCalibrator(ReplicaMethod):
 
 
 @dataclass(frozen=True)
-class ReplicaCalibration:
+class ReplicaCalibration(Estimate):
     """A fitted replica calibration: an estimate of the true rates on the pool, with its errors.
 
     `scaling` (slope and intercept) converts logits to log odds and is applied first; `pool` and `labeled` are rescaled
@@ -195,8 +195,8 @@ class ReplicaCalibration:
         It includes label noise, the move from labeled rows to pool, and the true rate among the selected rows.
         """
         cells = (x[..., top.cells] for x in self._cells)
-        variance, by_score, by_replicas, unmoved, of_labels, of_pool = cells
-        moved = 0.0
+        variance, by_replicas, unmoved, of_labels, of_pool = cells
+        by_score, moved = self.rates[top.cells], 0.0
         if self.direct is None:
             by_label = top.squared_error(by_replicas, of_labels, self.labels.covariance)
         else:
@@ -211,19 +211,18 @@ class ReplicaCalibration:
         if self.winners:  # levels differ because of the selection
             return 0.0, 1
         variance, freedom = self.pool.kind.level_variance(self.pool.table.levels - self.labeled.table.levels)
-        return top.level_error(self.log_odds(top.served), variance), freedom
+        return top.level_error(self.rates[top.cells], variance), freedom
 
     @cached_property
     def _cells(self) -> tuple[Array, ...]:
-        """Posterior variance of each cell, rates by score, by replicas and without the move, and features of curves."""
+        """Posterior variance of each cell, rates by replicas and without the move, and features of curves."""
         x, (posterior, variance) = self.pool.table.served, self.pool.posterior_logit(self.pool.latent)
-        by_score, by_replicas = self.log_odds(self.table.served), self.labels(posterior)
+        by_replicas = np.asarray(logistic(self.labels(posterior)), np.float64)
         if self.direct is None:
-            unmoved, of_labels = by_score, self.labels.features(posterior)
+            unmoved, of_labels = self.rates, self.labels.features(posterior)
         else:
-            unmoved, of_labels = self._of_labels(x), self.direct.features(x)
-        rates = (np.asarray(logistic(log_odds), np.float64) for log_odds in (by_score, by_replicas, unmoved))
-        return variance, *rates, of_labels, self.projection.features(x)
+            unmoved, of_labels = np.asarray(logistic(self._of_labels(x)), np.float64), self.direct.features(x)
+        return variance, by_replicas, unmoved, of_labels, self.projection.features(x)
 
 
 def calibrate_replicas(

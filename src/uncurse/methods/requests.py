@@ -38,7 +38,7 @@ from .fitted import Solution, on_scores
 from .label_free import Cautious
 from .noise import ReplicaKind, check_replicas, replica_kind
 from .records import FitRecord
-from .remaining_error import Estimate, TopShare
+from .remaining_error import Estimate, TopShare, top_shares
 from .replica_calibration import fit_labels, fit_scaling
 from .truth import TruthModel
 
@@ -212,7 +212,7 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
 
 
 @dataclass(frozen=True)
-class WinnersEstimate:
+class WinnersEstimate(Estimate):
     """Estimate of the true rates among winners of requests, with its errors.
 
     `labels` gives the log odds of labeled rows, and `labeled` their luck. If they are winners it is the difference of
@@ -237,7 +237,7 @@ class WinnersEstimate:
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of the mean estimate on the top share."""
-        p = np.asarray(logistic(self.log_odds(top.served)), np.float64)
+        p = self.rates[top.cells]
         error = top.sampling_error(p, p, self.luck.variance * np.square(p * (1 - p)))
         if self.labels is not None:
             served = top.served if self.labeled else np.clip(top.served, *self.labels.ends)
@@ -245,7 +245,7 @@ class WinnersEstimate:
         if self.labels is None or self.labeled is not None:
             error += top.squared_error(p, self.luck.features(top.served), self.luck.covariance)
             before = top.served if self.labeled is None else self.labeled.true_score(top.served)
-            change = top.log_mean(before) - top.log_mean(self.luck.true_score(top.served))
+            change = top.log_mean(logistic(before)) - top.log_mean(logistic(self.luck.true_score(top.served)))
             by_features = 0.0 if self.labeled is None else _BY_FEATURES
             error += ((self.kind.correction_error / 2) ** 2 + by_features**2) * change**2
         return float(np.sqrt(error))
@@ -257,7 +257,7 @@ class WinnersEstimate:
         if self.labels is None and self.kind.no_interval:
             return None
         variance, freedom = self.kind.level_variance(self.table.levels)
-        return top.level_error(self.log_odds(top.served), variance), freedom
+        return top.level_error(self.rates[top.cells], variance), freedom
 
 
 def fit_requests(
@@ -329,7 +329,7 @@ def fit_requests(
     final: Estimate = estimate
     if rows is None:
         all_rows = kind.table(ReplicaTable.of_rows(logits))
-        final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), [TopShare(table, 1.0)])
+        final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), top_shares(table, [1.0]))
         if cautious.share < 1:
             reason += f"; {100 * cautious.share:.0f}% of it is taken off, because models of this kind usually "
             reason += "under-predict their top, which replicas do not show: labeled rows would settle it"

@@ -226,9 +226,8 @@ def fit_vad(
     if vad.shape == "monotone":
         if pool.segments or variance is not None:
             raise UncurseError("shape='monotone' needs replicas and has no segments; fit one VAD for each segment")
-        estimate = monotone = Monotone.fit(
-            TruthModel(kind.table_of(pool, "pool"), vad.replicas), lines_of(pool.moments, kind)
-        )
+        model = TruthModel(table or kind.table_of(pool, "pool"), vad.replicas)
+        estimate = monotone = Monotone.fit(model, lines_of(pool.moments, kind))
         score_map, no_interval = on_scores(spec, monotone.map()), kind.no_interval
     else:
         shrinkage = replace(shrinkage, value=_positive(vad, shrinkage, shrinkage.value))
@@ -247,7 +246,7 @@ def fit_vad(
             score_map = Segmented(score_map, {name: on_scores(spec, map_of(one)) for name, one in segments.items()})
         no_interval = _no_interval(vad, pool, shrinkage, variance)
         if not no_interval:
-            no_interval, model = kind.no_interval, TruthModel(kind.table_of(pool, "pool"), vad.replicas)
+            no_interval, model = kind.no_interval, TruthModel(table or kind.table_of(pool, "pool"), vad.replicas)
             try:
                 estimate = label_free_estimate(model, shrinkage, lines_of(pool.moments, kind))
             except UncurseError as error:  # such as few rows, or a cap: the map needs no estimate
