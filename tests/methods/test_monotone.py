@@ -96,7 +96,7 @@ def test_log_odds_of_normal_scores_are_the_posterior_mean(replicas, kind):
 @pytest.mark.parametrize("replicas", [2, 3, 6])
 def test_the_posterior_of_normal_replicas_is_the_normal_posterior(replicas):
     model = model_of(pool_of(100_000, replicas)[1])
-    denoised, variance = model.posterior_logit(model.latent)
+    denoised, variance = model.posterior_logit()
     expected, expected_variance = posterior_mean(model.summary.mean, 0.16 / replicas)
     w = model.summary.weight / model.summary.weight.sum()
     assert np.sqrt(w @ np.square(denoised - expected)) < 0.06  # of scores whose spread is 0.8
@@ -108,7 +108,7 @@ def test_rows_with_a_larger_variance_are_shrunk_more():
     rng = np.random.default_rng(0)
     noise = np.where(rng.random((100_000, 1)) < 0.5, 0.1, 0.8)
     model = model_of(rng.normal(-2.5, 0.8, (100_000, 1)) + noise * rng.normal(size=(100_000, 6)))
-    (denoised, _), data = model.posterior_logit(model.latent), model.summary
+    (denoised, _), data = model.posterior_logit(), model.summary
     high = (data.mean > -1.7) & (data.mean < -1.3)
     for chosen, s, most in ((data.variance < 0.05, 0.1, 0.03), (data.variance > 0.3, 0.8, 0.06)):
         rows = high & chosen

@@ -21,7 +21,6 @@ from ..errors import UncurseError
 from ..evidence.histogram import point_masses
 from ..links import logistic
 from ..maps import Curve
-from ..threads import one_blas_thread
 from .logistic import fit_logistic
 from .parametric import MIN_SLOPE, Sample, check_overlap, platt
 
@@ -173,13 +172,12 @@ def fit_smooth(
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = Basis(knots)
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
-    with one_blas_thread():
-        if scatter is not None:
-            dispersion = np.interp(z * spread + center, score, scatter)
-            w, y = w / dispersion, y / dispersion
-        base = np.zeros_like(z) if offset is None else offset(z * spread + center)
-        prior = _PRIOR if scatter is None else _PROJECTION_PRIOR
-        coefficients, covariance, line = _averaged(basis(z), w, y, prior, known, base)
+    if scatter is not None:
+        dispersion = np.interp(z * spread + center, score, scatter)
+        w, y = w / dispersion, y / dispersion
+    base = np.zeros_like(z) if offset is None else offset(z * spread + center)
+    prior = _PRIOR if scatter is None else _PROJECTION_PRIOR
+    coefficients, covariance, line = _averaged(basis(z), w, y, prior, known, base)
     curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
     return curve if offset is not None else _limited(curve, score, weight, label, inside)
 

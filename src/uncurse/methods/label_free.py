@@ -13,8 +13,8 @@ normal noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..errors import UncurseError
 from ..evidence import Moments
 from ..evidence.histogram import ReplicaTable, outlier_fences, point_masses
 from ..links import logistic, logit
-from ..maps import Curve, ScoreMap, Segmented, compose
+from ..maps import Curve, ScoreMap, Segmented
 from .noise import ReplicaKind
 from .remaining_error import Estimate, TopShare, compared_tops, log_bayes_factor
 from .shrinkage import Shrinkage
@@ -137,6 +137,10 @@ class LabelFree(Estimate):
         """Replicas of the pool."""
         return self.model.table
 
+    def map(self) -> ScoreMap:
+        """Return the map of logits."""
+        raise NotImplementedError
+
     def map_error(self, top: TopShare) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
         raise NotImplementedError
@@ -150,7 +154,7 @@ class LabelFree(Estimate):
     @cached_property
     def _by_replicas(self) -> tuple[Array, Array]:
         """Rates of the cells given all replicas, and posterior variances."""
-        log_odds, variance = self.model.posterior_logit(self.model.latent)
+        log_odds, variance = self.model.posterior_logit()
         return np.asarray(logistic(log_odds), np.float64), variance
 
     def level_error(self, top: TopShare) -> tuple[float, int] | None:
@@ -250,19 +254,26 @@ class OneLambda(LabelFree):
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
-        return np.asarray(self._map(self.shrinkage.value).transform(served))
+        return np.asarray(self._curves[0].transform(served))
 
-    def _map(self, value: float) -> ScoreMap:
-        """Return the map of a λ."""
-        value = float(np.clip(value, 1e-3, 1.0))
-        noise = (1 - value) * self.shrinkage.variance
-        return replace(self.shrinkage, value=value, noise=noise).map(curvature=True)
+    def map(self) -> ScoreMap:
+        """Return the map of logits."""
+        return self._curves[0]
+
+    @cached_property
+    def _curves(self) -> list[ScoreMap]:
+        """Curves of λ, and of λ minus and plus its standard error."""
+        curves = []
+        for sign in (0, -1, 1):
+            value = float(np.clip(self.shrinkage.value + sign * self.shrinkage.error, 1e-3, 1.0))
+            noise = (1 - value) * self.shrinkage.variance
+            curves.append(replace(self.shrinkage, value=value, noise=noise).map(curvature=True))
+        return curves
 
     @cached_property
     def _resampled(self) -> Array:
         """Rates of the cells by λ minus and plus its standard error, (2, K)."""
-        value, error = self.shrinkage.value, self.shrinkage.error
-        return np.stack([self._map(each).at_logits(self.table.served) for each in (value - error, value + error)])
+        return np.stack([curve.at_logits(self.table.served) for curve in self._curves[1:]])
 
     def map_error(self, top: TopShare) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
@@ -362,23 +373,21 @@ def label_free_estimate(model: TruthModel, shrinkage: Shrinkage, lines: Array) -
     return monotone if weight < _LEAST_WEIGHT else Average(parametric, monotone, weight)
 
 
-def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: ReplicaTable, offset: float) -> ScoreMap:
-    """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second.
+def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: ReplicaTable) -> ScoreMap:
+    """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second, for logits.
 
-    It is exact at the quantiles of `table`, and piecewise linear in the log odds between them. `offset` is what was
-    added to the logits of the table.
+    It is exact at the quantiles of `table`, and piecewise linear in the log odds between them.
     """
     if isinstance(first, Segmented) or isinstance(second, Segmented):
         names = {name for part in (first, second) if isinstance(part, Segmented) for name in part.maps}
-        default = average_maps(_of_segment(first, None), _of_segment(second, None), weight, table, offset)
-        maps = {
-            name: average_maps(_of_segment(first, name), _of_segment(second, name), weight, table, offset)
-            for name in sorted(names)
-        }
-        return Segmented(default, maps)
-    x = _quantiles(table) - offset
+        default, *maps = (
+            average_maps(_of_segment(first, name), _of_segment(second, name), weight, table)
+            for name in (None, *sorted(names))
+        )
+        return Segmented(default, dict(zip(sorted(names), maps, strict=True)))
+    x = _quantiles(table)
     p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
-    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+    return monotone_curve(x, np.asarray(logit(p), np.float64))
 
 
 def _quantiles(table: ReplicaTable) -> Array:
@@ -391,26 +400,23 @@ def _quantiles(table: ReplicaTable) -> Array:
 
 
 def shaped_maps(
-    maps: Mapping[str, ScoreMap], whole: ScoreMap, parts: Mapping[str, ReplicaTable], table: ReplicaTable, offset: float
+    maps: Mapping[str, ScoreMap], whole: ScoreMap, parts: Mapping[str, ReplicaTable], table: ReplicaTable
 ) -> dict[str, ScoreMap]:
     """Add to maps by segment what they do not explain of the shape of the map of all rows.
 
     That is the difference in log odds between the mean predictions of the two at a served score.
     """
     served, weight = (np.concatenate([getattr(part, name) for part in parts.values()]) for name in ("served", "weight"))
-    by_segment = np.concatenate([maps[name].at_logits(part.served - offset) for name, part in parts.items()])
+    by_segment = np.concatenate([maps[name].at_logits(part.served) for name, part in parts.items()])
     edges = np.quantile(served, _BINS, weights=weight, method="inverted_cdf")
     place = np.unique(np.searchsorted(edges, served), return_inverse=True)[1]
     total, at, *means = (
-        np.bincount(place, weight * values) for values in (1.0, served, whole.at_logits(served - offset), by_segment)
+        np.bincount(place, weight * values) for values in (1.0, served, whole.at_logits(served), by_segment)
     )
     of_whole, of_segments = (np.asarray(logit(mean / total)) for mean in means)
     x = _quantiles(table)
     more = np.interp(x, at / total, of_whole - of_segments)
-    return {
-        name: compose(monotone_curve(x - offset, logit(each.at_logits(x - offset)) + more), scale=whole.scale)
-        for name, each in maps.items()
-    }
+    return {name: monotone_curve(x, logit(each.at_logits(x)) + more) for name, each in maps.items()}
 
 
 def _of_segment(score_map: ScoreMap, name: str | None) -> ScoreMap:

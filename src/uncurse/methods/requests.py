@@ -32,9 +32,9 @@ from ..evidence import Evidence
 from ..evidence.from_arrays import best_of_each, converted, from_arrays
 from ..evidence.histogram import ReplicaTable
 from ..links import logistic, logit
-from ..maps import Affine
+from ..maps import Affine, compose
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
-from .fitted import Solution, on_scores
+from .fitted import Solution
 from .label_free import Cautious
 from .noise import ReplicaKind, check_replicas, replica_kind
 from .records import FitRecord
@@ -297,7 +297,7 @@ def fit_requests(
         reason = "the replicas are identical, so they show no noise"
         warn_user(f"{reason}; was the seed changed?")
         record = replace(record, method="nothing", reason=reason, no_interval=reason)
-        return Solution(on_scores(spec, Affine(1.0, 0.0)), record)
+        return Solution(Affine(1.0, 0.0), record)
     check_replicas(kind, pool, None)
     luck = _luck(logits, kind, requests)
     table = replace(kind.table(ReplicaTable.of_rows(logits[won])), levels=levels)
@@ -335,5 +335,6 @@ def fit_requests(
             reason += "under-predict their top, which replicas do not show: labeled rows would settle it"
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
-    maps = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
-    return Solution(on_scores(spec, *maps, monotone_curve(x, final.log_odds(x))), replace(record, reason=reason), final)
+    curve = monotone_curve(x, final.log_odds(x))
+    score_map = curve if scaling == (1.0, 0.0) else compose(Affine(*scaling), curve, scale="logit")
+    return Solution(score_map, replace(record, reason=reason), final)

@@ -66,6 +66,13 @@ class Shrinkage:
         error = float(np.sqrt(w @ np.square(influence) / rows))
         return cls(value, error, center, noise, spread, identical)
 
+    @property
+    def estimates(self) -> dict[str, float]:
+        """Fields of a record."""
+        names = ("lambda_", "standard_error", "center", "noise_variance", "score_variance")
+        values = (self.value, self.error, self.center, self.noise, self.variance)
+        return dict(zip(names, values, strict=True))
+
     def map(self, link: str = "logistic", *, curvature: bool = False) -> ScoreMap:
         """Return the map φ(λl + (1 − λ)c), or with curvature E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV)."""
         intercept = (1 - self.value) * self.center

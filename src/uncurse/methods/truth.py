@@ -217,13 +217,16 @@ class TruthModel:
         assert self.latent is not None
         return self.latent.mixture.resample(self.table.effective_rows)
 
-    def posterior_logit(self, latent: TrueScores | None, summary: ReplicaSummary | None = None) -> tuple[Array, Array]:
-        """Return logit E[φ(t) | m, v] of each cell and the posterior variance of φ(t); mean score and 0 for None."""
+    def posterior_logit(self, summary: ReplicaSummary | None = None) -> tuple[Array, Array]:
+        """Return logit E[φ(t) | m, v] and the posterior variance of φ(t), for each cell of this or another summary.
+
+        Identical replicas give the mean score and 0.
+        """
         summary = self.summary if summary is None else summary
-        if latent is None:
+        if self.latent is None:
             return summary.mean, np.zeros(len(summary.mean))
-        grid, log_odds, variance = latent.posterior
-        edges = latent.mixture.edges
+        grid, log_odds, variance = self.latent.posterior
+        edges = self.latent.mixture.edges
         row = np.clip(np.searchsorted(edges, summary.variance, side="right") - 1, 0, _VARIANCES - 1)
         at = (summary.mean - grid[0]) / (grid[1] - grid[0])
         before = np.clip(np.floor(at), 0, _TABLE - 2).astype(np.int64)

@@ -24,7 +24,7 @@ from ..links import check_space, get_link, logistic
 from ..maps import Affine, ScoreMap, Segmented, compose
 from ..threads import one_blas_thread
 from ..validation import check_choice, check_flag, check_number, check_numbers, warn_user
-from .fitted import Method, Solution, on_scores
+from .fitted import Method, Solution
 from .label_free import Monotone, label_free_estimate, lines_of
 from .noise import check_log_odds, check_replicas, replica_kind, served_lead
 from .records import FitRecord
@@ -213,7 +213,7 @@ def fit_vad(
     variance: float | None = None,
 ) -> Solution:
     """Fit to evidence; `table` shows the error of λ, and `variance` is a known V."""
-    kind, spec, rows = replica_kind(vad.replicas), pool.spec, None
+    kind, rows = replica_kind(vad.replicas), None
     if vad.calibrator is None and labeled is not None:
         raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
     if table is not None:
@@ -221,6 +221,7 @@ def fit_vad(
     shrinkage = Shrinkage.of(pool.moments, kind, variance=variance, table=table)
     if variance is None and shrinkage.identical:
         warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+    score_map: ScoreMap
     estimate: Estimate | None = None
     segments: dict[str, Shrinkage] = {}
     if vad.shape == "monotone":
@@ -228,7 +229,7 @@ def fit_vad(
             raise UncurseError("shape='monotone' needs replicas and has no segments; fit one VAD for each segment")
         model = TruthModel(table or kind.table_of(pool, "pool"), vad.replicas)
         estimate = monotone = Monotone.fit(model, lines_of(pool.moments, kind))
-        score_map, no_interval = on_scores(spec, monotone.map()), kind.no_interval
+        score_map, no_interval = monotone.map(), kind.no_interval
     else:
         shrinkage = replace(shrinkage, value=_positive(vad, shrinkage, shrinkage.value))
         center_of = None
@@ -241,9 +242,9 @@ def fit_vad(
             )
         if center_of is not None:
             shrinkage = replace(shrinkage, center=center_of(pool))
-        score_map = on_scores(spec, map_of(shrinkage))
+        score_map = map_of(shrinkage)
         if pool.segments:
-            score_map = Segmented(score_map, {name: on_scores(spec, map_of(one)) for name, one in segments.items()})
+            score_map = Segmented(score_map, {name: map_of(one) for name, one in segments.items()})
         no_interval = _no_interval(vad, pool, shrinkage, variance)
         if not no_interval:
             no_interval, model = kind.no_interval, TruthModel(table or kind.table_of(pool, "pool"), vad.replicas)
@@ -265,12 +266,8 @@ def fit_vad(
         calibrator=vad.calibrator,
         curvature=vad.curvature,
         shape=vad.shape,
-        lambda_=shrinkage.value,
-        standard_error=shrinkage.error,
-        center=shrinkage.center,
-        noise_variance=shrinkage.noise,
-        score_variance=shrinkage.variance,
         segments=segment_records(pool, segments),
+        **shrinkage.estimates,
     )
     return Solution(score_map, record, estimate)
 
