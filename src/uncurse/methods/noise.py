@@ -88,10 +88,6 @@ class ReplicaKind:
         """Return a table with the served score in column 0, from the columns of the log."""
         return columns
 
-    def slope(self, covariance: Array) -> float:
-        """Return the slope of the true score of the other columns on that of the served column."""
-        return 1.0
-
     def noise(self, spread: Spread) -> Any:
         """Return the noise variance V of the served score: the one formula of this kind."""
         raise NotImplementedError
@@ -248,11 +244,6 @@ class Snapshots(Seeds):
     if_noise_is_hidden = (
         "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
     )
-
-    def slope(self, covariance: Array) -> float:
-        """Return the slope of the snapshots."""
-        served, others = covariance[0], covariance[1:, 1:]
-        return float(_deming_slope(served[0], served[1:].mean(), others.mean(), len(covariance)))
 
     def table(self, columns: ReplicaTable) -> ReplicaTable:
         """Return a table in which the snapshots have the level and the slope of the served score."""

@@ -108,12 +108,9 @@ def _looks(
     """
     size, served, best, variance = logits.shape[1], _served(logits, kind), requests.best, requests.variance
     if kind.exchangeable:
-        won = best(served)
-        center, slope = float(served.mean()), kind.slope(np.cov(logits.T))
-        look = center + (logits[:, 1:] - center) / slope
-        others = look[won]
-        noise = float(others.var(axis=1, ddof=1).mean()) if size > 2 else float(np.var(look[:, 0] - logits[:, 0])) / 2
-        return [(served[won], served[won] - others.mean(axis=1))], noise / (size - 1), 1.0, 1.0
+        won, table = best(served), kind.table(ReplicaTable.of_rows(logits))
+        noise = float(table.spread[won].mean()) if size > 2 else float(np.var(table.gap)) / 2
+        return [(served[won], -table.gap[won])], noise / (size - 1), 1.0, 1.0
     pairs, total = [], variance(served)
     if kind.served_is_a_column:  # each bootstrap selects
         between = logits[:, 1:]
