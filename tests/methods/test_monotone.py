@@ -181,8 +181,7 @@ def test_pure_noise_is_predicted_by_its_mean():
 # ---------------------------------------------------------------------------- unusual scores
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("row", [-800.0, 800.0, [300.0, -300.0]])
+@pytest.mark.parametrize(("replicas", "row"), [(2, 800.0), (3, -800.0), (3, [300.0, -300.0])])
 def test_one_outlier_does_not_change_the_map(replicas, row):
     truth, pool = pool_of(20_000, replicas)
     pool[0, :2] = row
@@ -208,7 +207,7 @@ def test_a_floor_does_not_bias_the_map_and_a_cap_is_an_error(replicas, floor):
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("rows", [20, 60, 99])
+@pytest.mark.parametrize("rows", [20, 99])
 def test_few_rows_give_an_increasing_map_that_is_not_flat(replicas, rows):
     for seed in range(3):
         vad = fit(pool_of(rows, replicas, seed=seed)[1])
@@ -219,7 +218,7 @@ def test_few_rows_give_an_increasing_map_that_is_not_flat(replicas, rows):
 
 
 @pytest.mark.filterwarnings("ignore:the replicas are identical")
-@pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
+@pytest.mark.parametrize("offset", [0.0, -2.0])
 def test_identical_columns_keep_the_scores_or_are_an_error(offset):
     served = pool_of(1_000)[1][:, :1]
     with pytest.raises(UncurseError, match="the replicas are identical"):

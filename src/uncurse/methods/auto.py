@@ -169,7 +169,6 @@ def fit_auto(
     `own_rows` and `lines` are for rows that are scored out of fold, see `calibrate_replicas` and `lines_of`.
     """
     kind = replica_kind(replicas)
-    kind.check_columns(len(pool.spec.scores))
     lines = lines_of(pool.moments, kind) if lines is None else lines
     if labeled is None or labels_from is None:
         model = TruthModel(kind.table_of(pool, "pool"), replicas)

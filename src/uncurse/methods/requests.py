@@ -21,6 +21,7 @@ no such step.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,44 +99,46 @@ class Requests:
         return float(away @ away) / freedom
 
 
-def _looks(
-    logits: Array, kind: ReplicaKind, requests: Requests
-) -> tuple[list[tuple[Array, Array]], float, float, float]:
-    """Return the second looks at selected rows that this kind of replica gives.
+class _Looks(NamedTuple):
+    """Second looks at selected rows."""
 
-    They are the scores that selected and how far these exceed the look, once per look; the variance of the look; by how
-    much the gap of the served score is larger, and by how much the variance of the true scores about it.
-    """
-    size, served, best, variance = logits.shape[1], _served(logits, kind), requests.best, requests.variance
-    if kind.exchangeable:
-        won, table = best(served), kind.table(ReplicaTable.of_rows(logits))
+    pairs: list[tuple[Array, Array]]  # scores that selected, and how far they exceed the look: once per look
+    noise: float  # variance of a look
+    scale: float = 1.0  # by how much the gap of the served score is larger
+    spread: float = 1.0  # by how much the variance of the true scores about it is
+
+
+def _looks(logits: Array, kind: ReplicaKind, requests: Requests) -> _Looks:
+    """Return the second looks that this kind of replica gives."""
+    best, variance, table = requests.best, requests.variance, kind.table(ReplicaTable.of_rows(logits))
+    served, others, size = table.served, table.served + table.gap, logits.shape[1]
+    if kind.exchangeable:  # the others look
+        won = best(served)
         noise = float(table.spread[won].mean()) if size > 2 else float(np.var(table.gap)) / 2
-        return [(served[won], -table.gap[won])], noise / (size - 1), 1.0, 1.0
+        return _Looks([(served[won], -table.gap[won])], noise / (size - 1))
     pairs, total = [], variance(served)
     if kind.served_is_a_column:  # each bootstrap selects
-        between = logits[:, 1:]
-        mean, count = between.mean(axis=1), size - 1
-        noise = float(between.var(axis=1, ddof=1).mean()) if count > 1 else float(np.var(mean - served))
-        outwards = max(float(np.cov(mean, served)[0, 1]) / float(served.var()) - 1, 0.0)
+        between, count = logits[:, 1:], size - 1
+        outwards = max(float(np.cov(others, served)[0, 1]) / float(served.var()) - 1, 0.0)
         for column in between.T:
             won, look = best(column), served
             if count > 1:  # if the bootstraps rise more steeply than the served score, so does it than the truth
-                look = (count * mean - column) / (count - 1) - outwards * (served - served.mean())
+                look = (count * others - column) / (count - 1) - outwards * (served - served.mean())
             pairs.append((column[won], column[won] - look[won]))
-        of_look = noise / (count - 1) if count > 1 else 0.0
+        noise = float(table.spread.mean()) / (count - 1) if count > 1 else 0.0
         wider = float(np.mean([variance(column) for column in between.T])) / total
-        differences = variance(between[:, 0] - between[:, 1]) / 2 if count > 1 else variance(mean - served)
-        return pairs, of_look, float(np.sqrt(wider)), (1 - min(differences / total, 0.9)) * wider
-    of_look = float(logits.var(axis=1, ddof=1).mean())
-    variances = []
-    for column in logits.T:
+        differences = variance(between[:, 0] - between[:, 1]) / 2 if count > 1 else variance(table.gap)
+        return _Looks(pairs, noise, float(np.sqrt(wider)), (1 - min(differences / total, 0.9)) * wider)
+    noise, variances = float(table.spread.mean()), []
+    for column in logits.T:  # each member looks
         rest = (size * served - column) / (size - 1)
         won = best(rest)
         variances.append(variance(rest))
         pairs.append((rest[won], rest[won] - column[won]))
-    less, (own, other) = float(np.mean(variances)), (of_look / size, of_look / (size - 1))
+    less, (own, other) = float(np.mean(variances)), (noise / size, noise / (size - 1))
     scale = own / np.sqrt(total) / (other / np.sqrt(less))
-    return pairs, of_look, float(scale), own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
+    spread = own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
+    return _Looks(pairs, noise, float(scale), spread)
 
 
 def _served(logits: Array, kind: ReplicaKind) -> Array:
@@ -177,9 +180,9 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
     """
     served = _served(logits, kind)
     served = served[requests.best(served)]
-    pairs, of_look, scale, spread = _looks(logits, kind, requests)
-    z = np.concatenate([(score - score.mean()) / (float(score.std()) or 1.0) for score, _ in pairs])
-    gap = np.concatenate([gap for _, gap in pairs])
+    looks = _looks(logits, kind, requests)
+    z = np.concatenate([(score - score.mean()) / (float(score.std()) or 1.0) for score, _ in looks.pairs])
+    gap = np.concatenate([gap for _, gap in looks.pairs])
     knots = np.unique(np.quantile(z, _KNOTS))
     if len(z) < _MIN_WINNERS or len(knots) < len(_KNOTS):
         raise UncurseError(f"too few different winners of requests: {len(z)}; pass {_MIN_WINNERS} requests or more")
@@ -188,7 +191,7 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
     gram, moment = features @ features.T, features @ gap
     line = np.linalg.lstsq(features[:2].T, gap, rcond=None)[0]
     # Looks at the same winner, and the k best of a request, are alike.
-    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(pairs) * requests.k
+    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(looks.pairs) * requests.k
 
     def fit(width: float) -> tuple[float, Array, Array]:
         prior = np.append([0.0, 0.0], np.full(len(knots) - 2, width**-2))
@@ -202,7 +205,7 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
 
     _, coefficients, covariance = max((fit(width) for width in _BENDS), key=lambda each: each[0])
     residual = float(np.mean(np.square(gap - coefficients @ features)))
-    variance = spread * max(residual - of_look, 0.0)
+    variance, scale = looks.spread * max(residual - looks.noise, 0.0), looks.scale
     return _Luck(
         float(served.mean()), float(served.std()), basis, scale * coefficients, scale**2 * covariance, variance
     )
