@@ -141,9 +141,14 @@ class LabelFree(Estimate):
         """Return the map of logits."""
         raise NotImplementedError
 
+    @cached_property
+    def _resampled(self) -> Array:
+        """Rates of the cells by maps that differ by the sampling error, (R, K)."""
+        raise NotImplementedError
+
     def map_error(self, top: TopShare) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
-        raise NotImplementedError
+        return top.log_spread(self._resampled)
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of predicted over true rate on the top share."""
@@ -213,11 +218,11 @@ class Monotone(LabelFree):
         if isinstance(self.curve, SmoothCurve):
             features = self.curve.features(top.served)
             return float(np.sqrt(top.squared_error(self.rates[top.cells], features, self.curve.covariance)))
-        return top.log_spread(self._resampled)
+        return super().map_error(top)
 
     @cached_property
     def _resampled(self) -> Array:
-        """Rates of the cells by curves that are fitted to bootstraps of the rows, (R, K)."""
+        """Rates by curves that are fitted to bootstraps of the rows."""
         assert isinstance(self.curve, Curve)
         x, served = np.array(self.curve.x), self.table.served
         changes = [increasing(x, y) - self.curve.y for y in self.model.resampled.log_odds(x)]
@@ -272,12 +277,8 @@ class OneLambda(LabelFree):
 
     @cached_property
     def _resampled(self) -> Array:
-        """Rates of the cells by λ minus and plus its standard error, (2, K)."""
+        """Rates by λ minus and plus its standard error."""
         return np.stack([curve.at_logits(self.table.served) for curve in self._curves[1:]])
-
-    def map_error(self, top: TopShare) -> float:
-        """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
-        return top.log_spread(self._resampled)
 
 
 @dataclass(frozen=True)
