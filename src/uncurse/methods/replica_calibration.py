@@ -252,7 +252,7 @@ def calibrate_replicas(
         steps = _isotonic(pool, labeled, replace(record, reason=extremes))
         if steps is not None:
             return steps
-    scaling = fit_scaling(TruthModel(rows, replicas))
+    scaling = fit_scaling(kind, rows)
     if not own_rows:  # otherwise the replicas were trained here
         check_replicas(kind, pool, table.rescaled(*scaling))
     if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
@@ -445,9 +445,9 @@ _BEND = 3.5
 _ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
 
 
-def fit_scaling(labeled: TruthModel) -> tuple[float, float]:
+def fit_scaling(kind: ReplicaKind, labeled: ReplicaTable) -> tuple[float, float]:
     """Return slope and intercept that convert scores to log odds; (1, 0) unless labels show that they are far off."""
-    (w, y), mean = labeled.table.row_weights(), labeled.summary.mean
+    (w, y), mean = labeled.row_weights(), kind.summarize(labeled).mean
     center = float(w @ mean / w.sum())
     fences = outlier_fences(mean, w)
     z = np.clip(mean, *fences) - center

@@ -41,7 +41,6 @@ from .noise import ReplicaKind, check_replicas, replica_kind
 from .records import FitRecord
 from .remaining_error import Estimate, TopShare, top_shares
 from .replica_calibration import fit_labels, fit_scaling
-from .truth import TruthModel
 
 _KNOTS = np.array([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])  # quantiles of the selecting score at the knots
 _BENDS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])  # standard deviations of the bends of a gap curve, in logits
@@ -273,7 +272,7 @@ def fit_requests(
     """Fit to the winners of requests; `scores` are the rows of the pool (n, S), `labeled_scores` those with labels."""
     kind, spec = replica_kind(replicas), pool.spec
     rows = None if labeled is None else kind.table_of(labeled, "labeled rows")
-    scaling = (1.0, 0.0) if rows is None else fit_scaling(TruthModel(rows, kind.name))
+    scaling = (1.0, 0.0) if rows is None else fit_scaling(kind, rows)
 
     def logits_of(scores: Float) -> Array:
         return np.asarray(scaling[0] * converted(scores.astype(np.float64), spec)[1] + scaling[1])
