@@ -18,6 +18,7 @@ from ..threads import one_blas_thread
 from ..validation import check_numbers, warn_user
 from .fitted import ReplicaMethod, Solution, check_labels_from
 from .label_free import (
+    UNDER_FIT,
     Average,
     Cautious,
     LabelFree,
@@ -28,7 +29,7 @@ from .label_free import (
     lines_of,
     shaped_maps,
 )
-from .noise import check_log_odds, check_replicas, replica_kind
+from .noise import NO_NOISE, check_log_odds, check_replicas, replica_kind
 from .records import FitRecord
 from .remaining_error import SHARES, Estimate, compared_tops, log_bayes_factor, top_shares
 from .replica_calibration import ReplicaCalibration, calibrate_replicas
@@ -241,10 +242,9 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     record = FitRecord.of("nothing", pool, None, **common, **known.estimates)
     served = Affine(1.0, 0.0)
     if model.identical or shrinkage.identical:
-        reason = "the replicas are identical, so they show no noise"
         if not labels:
-            warn_user(f"{reason}; was the seed changed?")
-        return Solution(served, replace(record, reason=reason, no_interval=reason))
+            warn_user(f"{NO_NOISE}; was the seed changed?")
+        return Solution(served, replace(record, reason=NO_NOISE, no_interval=NO_NOISE))
     chosen, tops = label_free_estimate(model, shrinkage, lines), compared_tops(table)
     precise = chosen.first if isinstance(chosen, Average) else chosen  # λ has the smaller error
     assert isinstance(precise, LabelFree)
@@ -285,8 +285,7 @@ def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool
     if cautious.share == 1:
         return Solution(score_map, record, chosen)
     score_map = average_maps(score_map, served, cautious.share, table)
-    reason = f"{record.reason}; {100 * cautious.share:.0f}% of the correction is used, because models of this kind "
-    reason += "usually under-predict their top, which replicas do not show: labeled rows would settle it"
+    reason = f"{record.reason}; {100 * cautious.share:.0f}% of the correction is used, because {UNDER_FIT}"
     return Solution(score_map, replace(record, reason=reason), cautious)
 
 

@@ -27,7 +27,7 @@ from ..evidence import Moments
 from ..evidence.histogram import ReplicaTable, outlier_fences, point_masses
 from ..links import logistic, logit
 from ..maps import Curve, ScoreMap, Segmented
-from .noise import ReplicaKind
+from .noise import NO_NOISE, ReplicaKind
 from .remaining_error import Estimate, TopShare, compared_tops, log_bayes_factor
 from .shrinkage import Shrinkage
 from .truth import TrueScores, TruthModel
@@ -40,6 +40,10 @@ _MAX_NOISE = 1.0  # largest variance of the others' mean: the poles cause a bias
 _WRONG = 0.1
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
 _UNDER_FIT_ERROR = 0.05  # standard deviation of how much a model under-fits, for the share of a correction that is used
+#: Why a share of a correction is used.
+UNDER_FIT = (
+    "models of this kind usually under-predict their top, which replicas do not show: labeled rows would settle it"
+)
 _TIE = 1e-6  # slope that breaks ties without changing predictions
 # End slopes follow the curve over the outer 5% of the rows at the bottom and 3% at the top.
 _ENDS = (0.05, 0.97)
@@ -202,7 +206,7 @@ class Monotone(LabelFree):
         if model.kind.exchangeable and others > 1 and model.noise / others <= _MAX_NOISE:
             return cls(model, lines, regress_on_served(table, teacher(table)))
         if model.latent is None:
-            raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")
+            raise UncurseError(f"{NO_NOISE}; train them with other seeds")
         return cls(model, lines, _latent_curve(model.latent, table))
 
     def log_odds(self, served: Array) -> Array:

@@ -26,6 +26,10 @@ _IDENTICAL = 1e-12  # sums of squares of identical columns differ by rounding
 _LEAD, _CHANCE = 0.15, 5.0
 
 
+#: What methods say of replicas that do not differ.
+NO_NOISE = "the replicas are identical, so they show no noise"
+
+
 class Spread(NamedTuple):
     """Squared deviations of a row, of a cell, or their means over a pool: the input of the formulas of V."""
 

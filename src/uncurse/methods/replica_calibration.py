@@ -33,7 +33,7 @@ from ..threads import one_blas_thread
 from ..validation import warn_user
 from .fitted import ReplicaMethod, Solution, check_labels_from
 from .label_free import regress_on_served
-from .noise import ReplicaKind, check_replicas, describe_extremes, replica_kind, served_lead
+from .noise import NO_NOISE, ReplicaKind, check_replicas, describe_extremes, replica_kind, served_lead
 from .records import FitRecord
 from .remaining_error import Estimate, TopShare, log_bayes_factor
 from .shrinkage import shrink_towards
@@ -266,7 +266,7 @@ def calibrate_replicas(
     least = min(table.effective_rows, rows.effective_rows)
     models = [TruthModel(each.rescaled(*scaling), replicas, least) for each in (table, rows)]
     if any(model.identical for model in models):
-        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+        warn_user(f"{NO_NOISE}; was the seed changed?")
     reason = _not_denoised(*models)
     if reason:
         models = [TruthModel(model.table, replicas, least, denoise=False) for model in models]

@@ -36,8 +36,8 @@ from ..links import logistic, logit
 from ..maps import Affine, compose
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
 from .fitted import Solution
-from .label_free import Cautious
-from .noise import ReplicaKind, check_replicas, replica_kind
+from .label_free import UNDER_FIT, Cautious
+from .noise import NO_NOISE, ReplicaKind, check_replicas, replica_kind
 from .records import FitRecord
 from .remaining_error import Estimate, TopShare, top_shares
 from .replica_calibration import fit_labels, fit_scaling
@@ -293,9 +293,8 @@ def fit_requests(
         no_interval="" if labeled else kind.no_interval,
     )
     if np.ptp(logits, axis=1).max() <= _IDENTICAL * np.ptp(served) and labeled is None:
-        reason = "the replicas are identical, so they show no noise"
-        warn_user(f"{reason}; was the seed changed?")
-        record = replace(record, method="nothing", reason=reason, no_interval=reason)
+        warn_user(f"{NO_NOISE}; was the seed changed?")
+        record = replace(record, method="nothing", reason=NO_NOISE, no_interval=NO_NOISE)
         return Solution(Affine(1.0, 0.0), record)
     check_replicas(kind, pool, None)
     luck = _luck(logits, kind, requests)
@@ -330,8 +329,7 @@ def fit_requests(
         all_rows = kind.table(ReplicaTable.of_rows(logits))
         final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), top_shares(table, [1.0]))
         if cautious.share < 1:
-            reason += f"; {100 * cautious.share:.0f}% of it is taken off, because models of this kind usually "
-            reason += "under-predict their top, which replicas do not show: labeled rows would settle it"
+            reason += f"; {100 * cautious.share:.0f}% of it is taken off, because {UNDER_FIT}"
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
     curve = monotone_curve(x, final.log_odds(x))

@@ -26,7 +26,7 @@ from ..threads import one_blas_thread
 from ..validation import check_choice, check_flag, check_number, check_numbers, warn_user
 from .fitted import Method, Solution
 from .label_free import Monotone, label_free_estimate, lines_of
-from .noise import check_log_odds, check_replicas, replica_kind, served_lead
+from .noise import NO_NOISE, check_log_odds, check_replicas, replica_kind, served_lead
 from .records import FitRecord
 from .remaining_error import Estimate
 from .shrinkage import Shrinkage, by_segment, segment_records
@@ -220,7 +220,7 @@ def fit_vad(
         check_log_odds(table, squares=vad.shape == "straight")
     shrinkage = Shrinkage.of(pool.moments, kind, variance=variance, table=table)
     if variance is None and shrinkage.identical:
-        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+        warn_user(f"{NO_NOISE}; was the seed changed?")
     score_map: ScoreMap
     estimate: Estimate | None = None
     segments: dict[str, Shrinkage] = {}
@@ -281,7 +281,7 @@ def _no_interval(vad: VAD, pool: Evidence, shrinkage: Shrinkage, variance: float
     if vad.link != "logistic":
         return f"they need link='logistic', not {vad.link!r}"
     if shrinkage.identical:
-        return "the replicas are identical, so they show no noise"
+        return NO_NOISE
     return "" if pool.replicas is not None else "fit VAD(intervals=True), or pass evidence of a log"
 
 
