@@ -411,9 +411,9 @@ def test_without_labels_trees_are_not_made_worse():
     """LightGBM that is stopped in time needs no correction; one that over-fits needs most of it."""
     lightgbm = pytest.importorskip("lightgbm")
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(40_000, 10))
+    X = rng.normal(size=(30_000, 10))
     true = -2 + X @ rng.normal(0, 0.25, 10) + 0.4 * X[:, 0] * X[:, 1]
-    y, train = rng.random(40_000) < expit(true), np.arange(12_000)
+    y, train = rng.random(30_000) < expit(true), np.arange(12_000)
     for trees, leaves, most in ((60, 8, 0.1), (200, 31, 0.2)):
 
         def scores(rows, trees=trees, leaves=leaves):
