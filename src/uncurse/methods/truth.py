@@ -33,7 +33,7 @@ _NOISE_SPREAD, _UNIFORM = 0.35, 0.15
 _ROWS_PER_ITERATION, _MIN_ITERATIONS, _MAX_ITERATIONS = 100, 10, 400
 _LEAST_TRUE = 0.02  # least share of the variance of means that is attributed to true scores
 _POINT_WIDTH = 0.6  # width of a point relative to the distance of points, so that their sum is smooth
-_DRAWS = 12  # of the Poisson bootstrap: the relative error of its standard error is 20%
+_DRAWS = 12  # of the bootstrap: the relative error of its standard error is 20%
 _MERGED = 0.1  # width of the bins of means for a standard error, relative to the standard deviation
 _TABLE = 512  # means at which posteriors are tabulated
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # points are narrow, so three nodes are exact enough
@@ -68,7 +68,7 @@ class _Mixture:
         cuts = _sinh_grid(mean, center, spread, _MEANS + 1)
         i = np.clip(np.searchsorted(cuts, mean, side="right") - 1, 0, _MEANS - 1)
         j = np.clip(np.searchsorted(self.edges, variance, side="right") - 1, 0, _VARIANCES - 1)
-        _, i = np.unique(i, return_inverse=True)
+        self.filled, i = np.unique(i, return_inverse=True)  # numbers of the bins of means that hold rows (B,)
         total = np.bincount(i, w)
         # Mean score and square of each filled bin of means (B,), mean variance of each bin of variances (V,).
         self.means, self.squares = (np.bincount(i, w * x) / total for x in (mean, square))
@@ -89,13 +89,15 @@ class _Mixture:
         return TrueScores(self, self._maximize(self.observed[None], self.kernel, start)[0])
 
     def resample(self, rows: float) -> TrueScores:
-        """Fit to Poisson bootstraps of so many rows.
+        """Fit to bootstraps of so many rows.
 
-        A standard error needs fewer bins and digits than an estimate, so narrow bins of means are merged.
+        The weight of n rows in a bin is a gamma variable of mean and variance n, as in the Bayesian bootstrap, by the
+        approximation of Wilson and Hilferty. It changes smoothly with n, so rounding of the scores does not matter. A
+        standard error needs fewer bins and digits than an estimate, so narrow bins of means are merged.
         """
-        rng = np.random.default_rng(0)  # the same draws for the same rows
-        drawn = rng.poisson(self.observed * rows, (_DRAWS, *self.observed.shape)).astype(np.float64)
-        drawn = np.where(drawn.any(axis=(1, 2), keepdims=True), drawn, self.observed)  # if no row is drawn
+        normal = np.random.default_rng(0).normal(size=(_DRAWS, _MEANS, _VARIANCES))[:, self.filled]
+        count = np.maximum(self.observed * rows, 1e-9)
+        drawn = self.observed * np.maximum(1 - 1 / (9 * count) + normal / (3 * np.sqrt(count)), 0.0) ** 3
         drawn /= drawn.sum(axis=(1, 2), keepdims=True)
         weight = self.observed.sum(axis=1)
         width = _MERGED * np.sqrt(weight @ self.squares)
@@ -213,7 +215,7 @@ class TruthModel:
 
     @cached_property
     def resampled(self) -> TrueScores:
-        """Distributions fitted to Poisson bootstraps of the rows."""
+        """Distributions fitted to bootstraps of the rows."""
         assert self.latent is not None
         return self.latent.mixture.resample(self.table.effective_rows)
 
