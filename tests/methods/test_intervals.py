@@ -11,7 +11,7 @@ import simulated
 from uncurse import VAD, Affine, Auto, ReplicaCalibrator, UncurseError, load, top_share
 from uncurse.evidence import from_arrays
 from uncurse.methods import ErrorTable
-from uncurse.methods.remaining_error import TopShare
+from uncurse.methods.remaining_error import top_shares
 
 COMMON = {"scale": "logit", "replicas": "seeds"}
 PLAIN = VAD(**COMMON, intervals=True)
@@ -47,29 +47,29 @@ def table_of(pool, **options):
 def test_the_top_share_holds_the_highest_cells_and_a_part_of_the_last(alpha):
     _, pool, _ = rows_of(20_000)
     table = table_of(pool)
-    top = TopShare(table, alpha)
+    (top,) = top_shares(table, [alpha])
     assert top.rows == pytest.approx(alpha * 20_000, rel=1e-9)
     rest = np.setdiff1d(np.arange(len(table.served)), top.cells)
     assert table.served[top.cells].min() >= table.served[rest].max(initial=-np.inf)
     expected = pool[top_share(pool[:, 0], alpha), 0].mean()
     np.testing.assert_allclose(top.mean(table.served[top.cells]), expected, atol=max(table.width / 2, 1e-3))
-    two = TopShare(table_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [70, 30], axis=0)), 0.5)
+    (two,) = top_shares(table_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [70, 30], axis=0)), [0.5])
     np.testing.assert_allclose(np.sort(two.share), [0.4, 0.6], rtol=1e-12)
 
 
 def test_errors_of_a_mean_follow_the_delta_method():
-    top = TopShare(table := table_of(rows_of(5_000)[1]), 0.1)
+    (top,) = top_shares(table := table_of(rows_of(5_000)[1]), [0.1])
     x = table.served[top.cells]
     features, covariance = np.stack([np.ones_like(x), x]), np.array([[0.04, 0.01], [0.01, 0.02]])
     b = np.random.default_rng(0).multivariate_normal([0, 0], 1e-4 * covariance, 20_000)
     drawn = np.log(top.share @ expit(x + (b @ features)).T)
     np.testing.assert_allclose(1e-4 * top.squared_error(expit(x), features, covariance), drawn.var(), rtol=0.05)
-    moved = (top.log_mean(x + 1e-4) - top.log_mean(x - 1e-4)) / 2
-    np.testing.assert_allclose(top.level_error(x, 1e-8), moved, rtol=1e-6)
+    moved = (top.log_mean(expit(x + 1e-4)) - top.log_mean(expit(x - 1e-4))) / 2
+    np.testing.assert_allclose(top.level_error(expit(x), 1e-8), moved, rtol=1e-6)
 
 
 def test_the_error_of_the_true_rate_includes_the_spread_between_rows():
-    top = TopShare(table_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [50, 50], axis=0)), 1.0)
+    (top,) = top_shares(table_of(np.repeat([[0.0, 0.1], [2.0, 2.1]], [50, 50], axis=0)), [1.0])
     p, by_score, variance = np.array([0.2, 0.4]), np.array([0.3, 0.3]), np.array([0.01, 0.03])
     expected = (0.01 + 0.02) / 0.3**2 / 100  # squares of p − by_score, and the mean variance
     assert top.sampling_error(p, by_score, variance) == pytest.approx(expected, rel=1e-12)

@@ -96,7 +96,7 @@ def test_log_odds_of_normal_scores_are_the_posterior_mean(replicas, kind):
 @pytest.mark.parametrize("replicas", [2, 3, 6])
 def test_the_posterior_of_normal_replicas_is_the_normal_posterior(replicas):
     model = model_of(pool_of(100_000, replicas)[1])
-    denoised, variance = model.posterior_logit(model.latent)
+    denoised, variance = model.posterior_logit()
     expected, expected_variance = posterior_mean(model.summary.mean, 0.16 / replicas)
     w = model.summary.weight / model.summary.weight.sum()
     assert np.sqrt(w @ np.square(denoised - expected)) < 0.06  # of scores whose spread is 0.8
@@ -108,7 +108,7 @@ def test_rows_with_a_larger_variance_are_shrunk_more():
     rng = np.random.default_rng(0)
     noise = np.where(rng.random((100_000, 1)) < 0.5, 0.1, 0.8)
     model = model_of(rng.normal(-2.5, 0.8, (100_000, 1)) + noise * rng.normal(size=(100_000, 6)))
-    (denoised, _), data = model.posterior_logit(model.latent), model.summary
+    (denoised, _), data = model.posterior_logit(), model.summary
     high = (data.mean > -1.7) & (data.mean < -1.3)
     for chosen, s, most in ((data.variance < 0.05, 0.1, 0.03), (data.variance > 0.3, 0.8, 0.06)):
         rows = high & chosen
@@ -129,7 +129,7 @@ def test_bootstrap_samples_vary_as_new_pools_do(kind):
     x = np.array([-1.5, -0.5])
     models = [model_of(pool_of(2_000, seed=seed, kind=kind)[1], kind) for seed in range(40)]
     over_pools = np.std([model.latent.log_odds(x) for model in models], axis=0, ddof=1)
-    drawn = [np.var([f.log_odds(x) for f in model.resampled], axis=0, ddof=1) for model in models[:5]]
+    drawn = [np.var(model.resampled.log_odds(x), axis=0, ddof=1) for model in models[:5]]
     # 40 pools and 5 times 12 samples: standard errors of 11% and 10%.
     np.testing.assert_allclose(np.sqrt(np.mean(drawn, axis=0)) / over_pools, 1, atol=0.4)
 
@@ -181,8 +181,7 @@ def test_pure_noise_is_predicted_by_its_mean():
 # ---------------------------------------------------------------------------- unusual scores
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("row", [-800.0, 800.0, [300.0, -300.0]])
+@pytest.mark.parametrize(("replicas", "row"), [(2, 800.0), (3, -800.0), (3, [300.0, -300.0])])
 def test_one_outlier_does_not_change_the_map(replicas, row):
     truth, pool = pool_of(20_000, replicas)
     pool[0, :2] = row
@@ -208,7 +207,7 @@ def test_a_floor_does_not_bias_the_map_and_a_cap_is_an_error(replicas, floor):
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("rows", [20, 60, 99])
+@pytest.mark.parametrize("rows", [20, 99])
 def test_few_rows_give_an_increasing_map_that_is_not_flat(replicas, rows):
     for seed in range(3):
         vad = fit(pool_of(rows, replicas, seed=seed)[1])
@@ -219,7 +218,7 @@ def test_few_rows_give_an_increasing_map_that_is_not_flat(replicas, rows):
 
 
 @pytest.mark.filterwarnings("ignore:the replicas are identical")
-@pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
+@pytest.mark.parametrize("offset", [0.0, -2.0])
 def test_identical_columns_keep_the_scores_or_are_an_error(offset):
     served = pool_of(1_000)[1][:, :1]
     with pytest.raises(UncurseError, match="the replicas are identical"):

@@ -47,8 +47,9 @@ def many_labels(replicas):
     return evidence_of(scores, labels)
 
 
-@pytest.mark.parametrize("replicas", [2, 3, 6])
-@pytest.mark.parametrize(("mean", "sd"), [(-3.0, 0.8), (-2.5, 1.2), (-2.5, 0.5)])
+@pytest.mark.parametrize(
+    ("replicas", "mean", "sd"), [(2, -3.0, 0.8), (2, -2.5, 0.5), (3, -2.5, 1.2), (3, -3.0, 0.8), (6, -2.5, 0.5)]
+)
 def test_map_is_the_posterior_mean_for_normal_scores_wherever_labels_are(replicas, mean, sd):
     _, pool, _ = rows_of(50_000, replicas, mean=mean, sd=sd)
     score_map, spread = fit(pool, many_labels(replicas)).map_, np.hypot(sd, 0.4)
@@ -299,7 +300,7 @@ def test_labels_independent_of_scores_are_predicted_by_their_rate(kind):
 
 @pytest.mark.filterwarnings("ignore:the odds of the labels are")
 @pytest.mark.parametrize("replicas", [2, 3])
-@pytest.mark.parametrize("rows", [2, 10, 60])
+@pytest.mark.parametrize("rows", [2, 60])
 def test_few_rows_and_separable_labels_give_a_finite_increasing_map(rows, replicas):
     _, scores, _ = rows_of(rows, replicas, seed=rows)
     for labels in (np.arange(rows) % 2, scores.mean(axis=1) > np.median(scores.mean(axis=1))):
@@ -326,8 +327,7 @@ def test_a_log_without_most_of_its_negative_rows_is_reported_and_weights_mend_it
 
 
 @pytest.mark.filterwarnings("ignore:the odds of the labels are")
-@pytest.mark.parametrize("offset", [0.0, 0.3, -2.0])
-@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("replicas", "offset"), [(2, 0.0), (3, -2.0)])
 def test_identical_replicas_raise_a_warning_and_are_calibrated(offset, replicas):
     offsets = offset * np.arange(replicas)
     with pytest.warns(UserWarning, match="the replicas are identical"):

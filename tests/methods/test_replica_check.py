@@ -24,7 +24,7 @@ MODELS = {
     "random forest": lambda seed: RandomForestClassifier(40, min_samples_leaf=10, random_state=seed),
     "extra trees": lambda seed: ExtraTreesClassifier(40, min_samples_leaf=10, random_state=seed),
     "logistic regression": lambda seed: LogisticRegression(),
-    "over-fitted network": lambda seed: MLPClassifier((32,), max_iter=50, batch_size=64, random_state=seed),
+    "over-fitted network": lambda seed: MLPClassifier((32,), max_iter=30, batch_size=64, random_state=seed),
 }
 
 

@@ -63,6 +63,22 @@ def test_replicas_at_the_winners_remove_their_luck(world, kind, columns):
         assert error_of_winners(of_the_pool, 2, kind, world=world, columns=columns)[0] > 0.2
 
 
+def test_labeled_rows_with_other_scores_are_not_taken_for_lucky_by_snapshots():
+    """An earlier checkpoint varies less, so it falls behind where scores are higher than on the pool."""
+
+    def rows(seed, mean):
+        request, true, scores = draw(seed, requests=2_000)
+        scores = scores + mean
+        return request, true + mean, np.hstack([scores[:, :1], 0.8 * scores[:, 1:]])
+
+    request, _, pool = rows(1, 0.0)
+    _, true, scores = rows(4, 0.5)
+    labels = np.random.default_rng(5).random(len(true)) < expit(true)
+    auto = Auto(scale="logit", replicas="snapshots")
+    fitted = auto.fit(pool, request=request, labeled=(scores, labels), labels_from="elsewhere")
+    assert abs(error_of_winners(fitted, 2)[0]) < 0.05
+
+
 def test_the_best_k_by_value_times_probability():
     request, _, scores = draw(1)
 

@@ -453,7 +453,7 @@ def test_evidence_gives_the_tandem_of_arrays_by_segment(recenter):
 
 
 @pytest.mark.filterwarnings("ignore:λ")
-@pytest.mark.parametrize("rows", [2, 3, 10, 20, 60])
+@pytest.mark.parametrize("rows", [2, 3, 20])
 @pytest.mark.parametrize("options", [{}, {"curvature": True}, {"link": "identity"}, {"shape": "monotone"}])
 def test_few_rows_give_a_finite_increasing_map(rows, options):
     for replicas in (2, 3):
@@ -468,10 +468,9 @@ def test_few_rows_give_a_finite_increasing_map(rows, options):
         assert (np.diff(p) > 0).all()
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.1, -2.5])
-@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize(("replicas", "offset"), [(2, 0.1), (3, -2.5)])
 def test_columns_that_differ_by_a_constant_show_no_noise(offset, replicas):
-    served = pool_of(100_000)[:, :1]
+    served = pool_of(20_000)[:, :1]
     with pytest.warns(UserWarning, match="the replicas are identical"):
         vad = make(curvature=True).fit(served + offset * np.arange(replicas))
     assert vad.noise_variance_ == 0

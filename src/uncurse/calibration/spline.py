@@ -21,7 +21,6 @@ from ..errors import UncurseError
 from ..evidence.histogram import point_masses
 from ..links import logistic
 from ..maps import Curve
-from ..threads import one_blas_thread
 from .logistic import fit_logistic
 from .parametric import MIN_SLOPE, Sample, check_overlap, platt
 
@@ -173,13 +172,12 @@ def fit_smooth(
     z = np.clip(z, knots[0] - _REACH, knots[-1] + _REACH)  # clip outliers: their leverage is extreme
     basis = Basis(knots)
     known = (0.0, 0.0) if slope is None else (slope[0] * spread, (slope[1] * spread) ** -2)
-    with one_blas_thread():
-        if scatter is not None:
-            dispersion = np.interp(z * spread + center, score, scatter)
-            w, y = w / dispersion, y / dispersion
-        base = np.zeros_like(z) if offset is None else offset(z * spread + center)
-        prior = _PRIOR if scatter is None else _PROJECTION_PRIOR
-        coefficients, covariance, line = _averaged(basis(z), w, y, prior, known, base)
+    if scatter is not None:
+        dispersion = np.interp(z * spread + center, score, scatter)
+        w, y = w / dispersion, y / dispersion
+    base = np.zeros_like(z) if offset is None else offset(z * spread + center)
+    prior = _PRIOR if scatter is None else _PROJECTION_PRIOR
+    coefficients, covariance, line = _averaged(basis(z), w, y, prior, known, base)
     curve = SmoothCurve(center, spread, (-np.inf, np.inf), (-np.inf, np.inf), basis, coefficients, covariance, line)
     return curve if offset is not None else _limited(curve, score, weight, label, inside)
 
@@ -293,9 +291,15 @@ def monotone_curve(x: Array, y: Array) -> Curve:
 
     `x` increases strictly. Where `y` falls, values are pooled by isotonic regression.
     """
+    level = increasing(x, y)
+    slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
+    return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
+
+
+def increasing(x: Array, y: Array) -> Array:
+    """Return strictly increasing values near `y`."""
     from scipy.optimize import isotonic_regression
 
     tie = MIN_SLOPE * (x - x[0])
-    level = np.asarray(isotonic_regression(y - tie).x) + tie
-    slopes = np.diff(level)[[0, -1]] / np.diff(x)[[0, -1]] if len(x) > 1 else (MIN_SLOPE, MIN_SLOPE)
-    return Curve(x.tolist(), level.tolist(), float(max(slopes[0], MIN_SLOPE)), float(max(slopes[1], MIN_SLOPE)))
+    level: Array = isotonic_regression(y - tie).x + tie
+    return level

@@ -23,7 +23,7 @@ from ..maps import Affine, Curve, compose
 from ..methods.fitted import Fitted
 from ..methods.noise import ReplicaKind, replica_kind
 from ..methods.records import FitRecord
-from ..methods.remaining_error import TopShare, error_table
+from ..methods.remaining_error import Estimate, TopShare, error_table
 from ..methods.replica_calibration import MOVE_ERROR, shift_probability
 from ..validation import effective_rows
 from .cross_fitting import CrossFit, Scored, on_link
@@ -49,7 +49,7 @@ def has_log_link(estimator: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class OutcomeCurve:
+class OutcomeCurve(Estimate):
     """Estimate of the mean outcome on the pool: the average of a smooth curve and isotonic regression.
 
     The curve has less noise, above all on the highest scores. Isotonic regression follows any bend.

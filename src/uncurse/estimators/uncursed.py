@@ -438,7 +438,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             elif self.method == "labels":
                 if rows is None:
                     raise UncurseError("method='labels' needs labels, and there are too few rows for two folds")
-                fitted = calibrate_replicas(pool, rows, **options)[0].fitted()
+                fitted = calibrate_replicas(pool, rows, **options).fitted()
             else:
                 lines = None
                 if rows is not None:
@@ -553,8 +553,9 @@ class UncursedRegressorCV(RegressorMixin, CrossFitted):  # type: ignore[misc]
             return self._unchanged(done, str(error))
         scores, weights, link = done.pool.scores, done.pool.weights, done.link
         vad = VAD(link=link, scale="value", replicas=done.replicas.kind, lambda_floor=_LEAST_LAMBDA)
-        solution = fit_vad(vad, pool_evidence(scores, None, scale="value", link=link, sample_weight=weights))
-        return Fitted(solution.map, replace(solution.record, no_interval=_NO_INTERVAL))
+        fitted = fit_vad(vad, pool_evidence(scores, None, scale="value", link=link, sample_weight=weights)).fitted()
+        assert fitted.record is not None
+        return Fitted(fitted.map, replace(fitted.record, no_interval=_NO_INTERVAL))
 
     def predict(self, X: Any) -> Array:
         """Predict corrected values.

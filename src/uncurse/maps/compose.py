@@ -171,8 +171,6 @@ def thin(curve: Any) -> Any:
     >>> thin(Curve((0.0, 1.0, 2.0), (0.0, 1.00001, 2.0), 1.0, 1.0)).x
     (0.0, 2.0)
     """
-    if isinstance(curve, Segmented):
-        return Segmented(thin(curve.default), {name: thin(part) for name, part in curve.maps.items()})
     if not isinstance(curve, Curve):
         return curve
     x, y = np.array(curve.x), np.array(curve.y)

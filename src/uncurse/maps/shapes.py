@@ -147,13 +147,13 @@ def to_prediction(link_scores: Float, link: str, scale: str) -> Array:
     return np.asarray(inside(phi.phi(link_scores), *bounds), np.float64)
 
 
-def check_knots(values: ArrayLike, name: str) -> tuple[float, ...]:
-    """Return a tuple of finite floats within ±1e290."""
+def check_knots(values: ArrayLike, name: str) -> Array:
+    """Return an array of finite floats within ±1e290."""
     numbers = check_numbers(values, name)
     if numbers.ndim != 1:
         raise UncurseError(f"{name} has shape {numbers.shape}; pass a list of numbers")
     check_finite(numbers, name, _LARGEST_KNOT)
-    return tuple(numbers.astype(np.float64).tolist())
+    return numbers.astype(np.float64)
 
 
 def set_fields(score_map: ScoreMap, **fields: Any) -> None:
@@ -249,12 +249,11 @@ class Curve(ScoreMap):
 
     def __post_init__(self) -> None:
         check_space(self.link, self.scale)
-        set_fields(self, x=check_knots(self.x, "x"), y=check_knots(self.y, "y"))
+        x, y = check_knots(self.x, "x"), check_knots(self.y, "y")
+        if len(x) != len(y) or not len(x):
+            raise UncurseError(f"a curve needs as many x as y and at least one; got {len(x)} and {len(y)}")
+        set_fields(self, x=tuple(x.tolist()), y=tuple(y.tolist()), _arrays=(x, y))
         set_fields(self, left=_rising(self.left, "left"), right=_rising(self.right, "right"))
-        if len(self.x) != len(self.y) or not self.x:
-            raise UncurseError(f"a curve needs as many x as y and at least one; got {len(self.x)} and {len(self.y)}")
-        x, y = np.array(self.x), np.array(self.y)
-        set_fields(self, _arrays=(x, y))
         if (np.diff(x) <= 0).any():
             raise UncurseError("the x of a curve must increase strictly; merge knots that coincide")
         if (np.diff(y) < 0).any():
@@ -311,13 +310,12 @@ class Steps(ScoreMap):
 
     def __post_init__(self) -> None:
         check_space(self.link, self.scale)
-        set_fields(self, edges=check_knots(self.edges, "edges"), values=check_knots(self.values, "values"))
-        set_fields(self, slope=_rising(self.slope, "slope"), center=check_knots((self.center,), "center")[0])
+        edges, values = check_knots(self.edges, "edges"), check_knots(self.values, "values")
+        if len(values) != len(edges) + 1:
+            raise UncurseError(f"{len(edges)} edges need {len(edges) + 1} values; got {len(values)}")
+        set_fields(self, edges=tuple(edges.tolist()), values=tuple(values.tolist()), _arrays=(edges, values))
+        set_fields(self, slope=_rising(self.slope, "slope"), center=float(check_knots((self.center,), "center")[0]))
         set_fields(self, monotone=check_flag(self.monotone, "monotone"))
-        if len(self.values) != len(self.edges) + 1:
-            raise UncurseError(f"{len(self.edges)} edges need {len(self.edges) + 1} values; got {len(self.values)}")
-        edges, values = np.array(self.edges), np.array(self.values)
-        set_fields(self, _arrays=(edges, values))
         if (np.diff(edges) <= 0).any():
             raise UncurseError("the edges of steps must increase strictly; merge edges that coincide")
         if self.monotone and (np.diff(values) < 0).any():

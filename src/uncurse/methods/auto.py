@@ -13,11 +13,12 @@ from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, outlier_fences
 from ..links import logistic
-from ..maps import Affine, Segmented
+from ..maps import Affine, ScoreMap, Segmented
 from ..threads import one_blas_thread
 from ..validation import check_numbers, warn_user
-from .fitted import ReplicaMethod, Solution, check_labels_from, on_scores
+from .fitted import ReplicaMethod, Solution, check_labels_from
 from .label_free import (
+    UNDER_FIT,
     Average,
     Cautious,
     LabelFree,
@@ -28,9 +29,9 @@ from .label_free import (
     lines_of,
     shaped_maps,
 )
-from .noise import check_log_odds, check_replicas, replica_kind
-from .records import DataRecord, FitRecord
-from .remaining_error import SHARES, TopShare, compared_tops, log_bayes_factor
+from .noise import NO_NOISE, check_log_odds, check_replicas, replica_kind
+from .records import FitRecord
+from .remaining_error import SHARES, Estimate, compared_tops, log_bayes_factor, top_shares
 from .replica_calibration import ReplicaCalibration, calibrate_replicas
 from .requests import Requests, fit_requests
 from .shrinkage import Shrinkage, by_segment, normal_error, segment_records
@@ -169,7 +170,6 @@ def fit_auto(
     `own_rows` and `lines` are for rows that are scored out of fold, see `calibrate_replicas` and `lines_of`.
     """
     kind = replica_kind(replicas)
-    kind.check_columns(len(pool.spec.scores))
     lines = lines_of(pool.moments, kind) if lines is None else lines
     if labeled is None or labels_from is None:
         model = TruthModel(kind.table_of(pool, "pool"), replicas)
@@ -177,9 +177,9 @@ def fit_auto(
         if not own_rows:
             check_replicas(kind, pool, model.table)
         return _label_free(pool, model, lines, labels=False)
-    solution, fit = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows)
-    record = solution.record
-    if fit is None or not fit.pool.denoise:  # the record says why
+    solution = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows)
+    record, fit = solution.record, solution.estimate
+    if not isinstance(fit, ReplicaCalibration) or not fit.pool.denoise:  # the record says why
         return solution
     problem = _problem_of_scores(fit.table)
     if fit.scaling != (1.0, 0.0):
@@ -189,28 +189,25 @@ def fit_auto(
         return replace(solution, record=replace(record, reason=f"{problem}, so they are calibrated{taught}"))
     base = _label_free(pool, TruthModel(fit.table, replicas), lines, labels=True)
     found = _compare_with_labels(base, fit)
-    if fit.teacher is not None:  # labels do not judge the map where the pool differs from them
-        found = replace(found, weight=found.weight * (1 - fit.teacher.weight))
     name, percent = base.record.method, 100 * found.weight
     described = "average of vad with curvature and monotone" if name == "average" else name
     # Scores that need no map get none: an average would only add the noise of the labels.
     if found.weight > 1 - _LEAST_WEIGHT or (name == "nothing" and found.weight >= 0.5):
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
         reason = f"{base.record.reason}; {support}{taught}"
-        return replace(
-            base, record=replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
-        )
+        own = replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
+        return replace(base, record=own)
     if found.weight < _LEAST_WEIGHT or name == "nothing" or base.estimate is None:
         reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
         if found.cause:
             reason = f"the labels contradict the label-free map ({described}), so it is not used: {found.cause}"
         return replace(solution, record=replace(record, reason=reason + taught))
-    score_map = average_maps(base.map, solution.map, found.weight, fit.table, pool.spec.logit_offset)
     reason = f"by the labels, the label-free map ({described}) has a weight of {percent:.0f}% and replica calibration "
     reason += f"{100 - percent:.0f}%"
-    reason += f"; {found.cause}" if found.weight < 0.5 and found.cause else ""
-    reason += taught
-    record = replace(record, method="average", reason=reason, lambda_=base.record.lambda_)
+    if found.weight < 0.5 and found.cause:
+        reason += f"; {found.cause}"
+    record = replace(record, method="average", reason=reason + taught, lambda_=base.record.lambda_)
+    score_map = average_maps(base.map, solution.map, found.weight, fit.table)
     return Solution(score_map, record, Average(base.estimate, fit, found.weight))
 
 
@@ -219,7 +216,7 @@ def _problem_of_scores(table: ReplicaTable) -> str:
     if table.cap:
         return f"{table.cap}, which hides the noise there"
     alpha = max(SHARES[0], 1 / table.effective_rows)
-    top = TopShare(table, alpha)
+    (top,) = top_shares(table, [alpha])
     p = logistic(top.served)
     share = top.mean(p * (top.served > outlier_fences(table.served, table.weight)[1])) / top.mean(p)
     if share <= _MAX_OUTLIERS:
@@ -229,94 +226,67 @@ def _problem_of_scores(table: ReplicaTable) -> str:
 
 def _label_free(pool: Evidence, model: TruthModel, lines: Array, *, labels: bool) -> Solution:
     """Choose between no change, VAD with curvature, and its monotone shape; `labels` decide if λ is too low."""
-    spec, kind = pool.spec, model.kind
-    shrinkage = Shrinkage.of(pool.moments, kind, table=model.table)
-    positive = replace(shrinkage, value=_at_least_zero(shrinkage.value, "", quiet=labels))
-    record = FitRecord(
-        "vad with curvature",
-        DataRecord.of(pool),
-        scale=spec.scale,
-        replicas=kind.name,
-        negative_sampling_rate=spec.negative_sampling_rate,
-        curvature=True,
-        segment=spec.segment,
-        lambda_=positive.value,
-        standard_error=shrinkage.error,
-        center=shrinkage.center,
-        noise_variance=shrinkage.noise,
-        score_variance=shrinkage.variance,
-        no_interval=kind.no_interval,
-    )
-    nothing = Solution(on_scores(spec, Affine(1.0, 0.0)), replace(record, method="nothing"))
+    kind, table = model.kind, model.table
+
+    def positive(value: float, where: str = "") -> float:
+        if value <= 0 and not labels:
+            warn_user(
+                f"λ = {value:.3g}{where}: replicas differ more than the served scores vary, so nothing but their mean "
+                "is predicted; train on more data, clip extreme scores, or pass labeled rows"
+            )
+        return max(value, 0.0)
+
+    shrinkage = Shrinkage.of(pool.moments, kind, table=table)
+    known = replace(shrinkage, value=positive(shrinkage.value))
+    common = {"replicas": kind.name, "curvature": True, "no_interval": kind.no_interval}
+    record = FitRecord.of("nothing", pool, None, **common, **known.estimates)
+    served = Affine(1.0, 0.0)
     if model.identical or shrinkage.identical:
-        reason = "the replicas are identical, so they show no noise"
         if not labels:
-            warn_user(f"{reason}; was the seed changed?")
-        return replace(nothing, record=replace(nothing.record, reason=reason, no_interval=reason))
-    chosen = label_free_estimate(model, shrinkage, lines)
-    # λ has the smaller error.
-    known = chosen.first if isinstance(chosen, Average) else chosen
-    assert isinstance(known, LabelFree)
-    if max(_correction(known, top) for top in compared_tops(model.table)) < _Z_CORRECTION:
+            warn_user(f"{NO_NOISE}; was the seed changed?")
+        return Solution(served, replace(record, reason=NO_NOISE, no_interval=NO_NOISE))
+    chosen, tops = label_free_estimate(model, shrinkage, lines), compared_tops(table)
+    precise = chosen.first if isinstance(chosen, Average) else chosen  # λ has the smaller error
+    assert isinstance(precise, LabelFree)
+    errors = (max(precise.map_error(top), _NEGLIGIBLE / 2) for top in tops)
+    if max(abs(precise.correction(top)) / error for top, error in zip(tops, errors, strict=True)) < _Z_CORRECTION:
         reason = "the correction is smaller than its standard error"
-        return replace(nothing, record=replace(nothing.record, reason=reason), estimate=chosen)
-    tops = compared_tops(model.table)
-    cautious = Cautious.of(chosen, 0.0 if labels else kind.under_fit(model.table), tops)
+        return Solution(served, replace(record, reason=reason), chosen)
+    cautious = Cautious.of(chosen, 0.0 if labels else kind.under_fit(table), tops)
     if cautious.share < _LEAST_SHARE:
         reason = (
             "the correction is not larger than what models of this kind usually under-predict, which replicas do not "
             "show; pass labeled rows, for instance training rows scored out of fold"
         )
-        return replace(nothing, record=replace(nothing.record, reason=reason), estimate=cautious)
-    one, curved = f"one λ = {positive.value:.3f}", on_scores(spec, positive.map(curvature=True))
-    if isinstance(chosen, OneLambda):
-        score_map, record = curved, replace(record, reason=f"{one} fits the replicas")
-    elif isinstance(chosen, Average):
-        monotone = chosen.second
-        assert isinstance(monotone, Monotone)
-        score_map = average_maps(curved, on_scores(spec, monotone.map()), chosen.weight, model.table, spec.logit_offset)
+        return Solution(served, replace(record, reason=reason), cautious)
+    one = f"one λ = {known.value:.3f}"
+    score_map: ScoreMap
+    if isinstance(chosen, Average):
+        assert isinstance(chosen.second, LabelFree)
+        score_map = average_maps(precise.map(), chosen.second.map(), chosen.weight, table)
         percent = 100 * chosen.weight
         reason = "the replicas do not settle which correction fits better: vad with curvature has a weight of "
-        reason += f"{percent:.0f}% and monotone "
-        record = replace(record, method="average", reason=f"{reason}{100 - percent:.0f}%")
+        record = replace(record, method="average", reason=f"{reason}{percent:.0f}% and monotone {100 - percent:.0f}%")
+    elif isinstance(chosen, OneLambda):
+        score_map = chosen.map()
+        record = replace(record, method="vad with curvature", reason=f"{one} fits the replicas")
     else:
-        score_map = on_scores(spec, chosen.map())
+        score_map = chosen.map()
         reason = f"{one} does not fit all rows: noise differs from row to row, or scores have heavy tails"
         record = replace(record, method="monotone", reason=reason, curvature=False, shape="monotone")
     if pool.segments:
-        segments = by_segment(
-            pool, positive, kind, None, positive=lambda value, where: _at_least_zero(value, where, quiet=labels)
-        )
-        maps = {name: on_scores(spec, each.map(curvature=True)) for name, each in segments.items()}
+        segments = by_segment(pool, known, kind, None, positive=positive)
+        maps = {name: each.map(curvature=True) for name, each in segments.items()}
         parts = {name: kind.table_of(part, name) for name, part in pool.segments.items() if part.replicas is not None}
         if parts and not isinstance(chosen, OneLambda):
-            maps = shaped_maps(maps, score_map, parts, model.table, spec.logit_offset)
+            maps = shaped_maps(maps, score_map, parts, table)
         score_map = Segmented(score_map, maps)
         record = replace(record, segments=segment_records(pool, segments))
     if cautious.share == 1:
         return Solution(score_map, record, chosen)
-    score_map = average_maps(score_map, nothing.map, cautious.share, model.table, spec.logit_offset)
-    reason = f"{record.reason}; {100 * cautious.share:.0f}% of the correction is used, because models of this kind "
-    reason += "usually under-predict their top, which replicas do not show: labeled rows would settle it"
+    score_map = average_maps(score_map, served, cautious.share, table)
+    reason = f"{record.reason}; {100 * cautious.share:.0f}% of the correction is used, because {UNDER_FIT}"
     return Solution(score_map, replace(record, reason=reason), cautious)
-
-
-def _at_least_zero(value: float, where: str, *, quiet: bool) -> float:
-    """Return λ, at least 0, with a warning if it is lower."""
-    if value > 0:
-        return value
-    if not quiet:
-        warn_user(
-            f"λ = {value:.3g}{where}: replicas differ more than the served scores vary, so nothing but their mean is "
-            "predicted; train on more data, clip extreme scores, or pass labeled rows"
-        )
-    return 0.0
-
-
-def _correction(estimate: LabelFree, top: TopShare) -> float:
-    """Return the change of predictions on the top share in standard errors, or in units of half of 0.2%."""
-    change = top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served))
-    return abs(change) / max(estimate.map_error(top), _NEGLIGIBLE / 2)
 
 
 @dataclass(frozen=True)
@@ -336,16 +306,23 @@ def _compare_with_labels(base: Solution, fit: ReplicaCalibration) -> _Comparison
     for by the others. All are normal, and the marginal likelihoods of the labels give the probability that it is right.
     That the levels of replicas differ is no excuse for a wrong level: the labels measure it.
     """
-    table = fit.labeled.table
+    table, kind, tops = fit.labeled.table, fit.pool.kind, compared_tops(fit.table)
+    by_map, systematic, lambda_error = table.served, 0.0, 0.0
+    if base.estimate is not None and base.record.method != "nothing":
+        # Rows that the served score selected from this pool have its map; others are denoised by their own replicas.
+        by_map = (base.estimate if fit.winners else _refitted(base.estimate, fit.labeled)).log_odds(table.served)
+        changes = [base.estimate.correction(top) for top in tops]
+        systematic = kind.correction_error**2 * float(np.mean(np.square(changes)))
+    if base.estimate is not None and base.record.lambda_:
+        differences = kind.differences(table.n_replicas)
+        lambda_error = normal_error(base.record.lambda_, fit.table.effective_rows, differences, kind.exchangeable)
     w, y = table.row_weights()
-    rarer = min(float(y.sum()), float((w - y).sum()))
-    log_odds = _on_labeled_rows(base, fit)
-    tops = [table.served > np.quantile(table.served, 1 - a, weights=w, method="inverted_cdf") for a in _TOPS]
-    features = np.stack([np.ones_like(w), table.served - w @ table.served / w.sum(), *tops])
-    right = np.diag([0.0, _lambda_error(base, fit) ** 2, *(0.0 for _ in tops)])
+    selected = [table.served > np.quantile(table.served, 1 - a, weights=w, method="inverted_cdf") for a in _TOPS]
+    features = np.stack([np.ones_like(w), table.served - w @ table.served / w.sum(), *selected])
+    right = np.diag([0.0, lambda_error**2, *(0.0 for _ in selected)])
     wrong = right + np.eye(len(features)) * _WRONG**2
-    moves, covariance, of_wrong = marginal_likelihood(features, w, y, log_odds, wrong)
-    factor = marginal_likelihood(features, w, y, log_odds, right)[2] - of_wrong
+    moves, covariance, of_wrong = marginal_likelihood(features, w, y, by_map, wrong)
+    factor = marginal_likelihood(features, w, y, by_map, right)[2] - of_wrong
     segments = {
         name: float(log_bayes_factor(level, error**2, _WRONG**2)) for name, (level, error) in fit.segment_levels.items()
     }
@@ -354,48 +331,26 @@ def _compare_with_labels(base: Solution, fit: ReplicaCalibration) -> _Comparison
     is_right = float(logistic(np.array(odds)))
     # Each map counts by its squared error. A label-free map that is wrong is off by some 10% on the top, and one that
     # the labels rule out by more.
-    variance = float(np.mean([fit.log_error(top) ** 2 for top in compared_tops(fit.table)]))
-    systematic = _systematic_error(base, fit) ** 2
+    variance = float(np.mean([fit.log_error(top) ** 2 for top in tops]))
     weight = is_right * variance / (variance + systematic)
     weight += (1 - is_right) * min(is_right / _RULED_OUT, 1.0) * variance / (variance + systematic + _WRONG_ERROR**2)
+    if fit.teacher is not None:  # labels do not judge the map where the pool differs from them
+        weight *= 1 - fit.teacher.weight
     cause = ""
     if segments and min(sum(segments.values()), factor) < min(factor, 0.0):
         worst = min(segments, key=segments.__getitem__)
         cause = f"the odds of segment {worst!r} {_change(fit.segment_levels[worst][0])} by its labels"
     elif (np.square(moves) > 4 * np.diagonal(covariance)).any():
         cause = _cause(moves @ features, w, fit)
-    return _Comparison(weight, rarer, cause)
+    return _Comparison(weight, min(float(y.sum()), float((w - y).sum())), cause)
 
 
-def _on_labeled_rows(base: Solution, fit: ReplicaCalibration) -> Array:
-    """Return the log odds of labeled rows by the label-free method, fitted to the replicas of these rows."""
-    served = fit.labeled.table.served
-    if base.record.method == "nothing" or base.estimate is None:
-        return served
-    if fit.winners:  # selected from this pool by the served score: the map of the pool applies
-        return base.estimate.log_odds(served)
-    assert isinstance(base.estimate, LabelFree | Average)
-    return base.estimate.refitted(fit.labeled).log_odds(served)
-
-
-def _lambda_error(base: Solution, fit: ReplicaCalibration) -> float:
-    """Return the standard error of λ by normal theory."""
-    if base.estimate is None or not base.record.lambda_:
-        return 0.0
-    table, kind = fit.table, fit.pool.kind
-    differences = kind.differences(table.n_replicas)
-    return normal_error(base.record.lambda_, table.effective_rows, differences, kind.exchangeable)
-
-
-def _systematic_error(base: Solution, fit: ReplicaCalibration) -> float:
-    """Return the error of a label-free map on the top that the kind of replica causes: a share of its correction."""
-    share, estimate = fit.pool.kind.correction_error, base.estimate
-    if not share or estimate is None or base.record.method == "nothing":
-        return 0.0
-    changes = [
-        top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served)) for top in compared_tops(fit.table)
-    ]
-    return share * float(np.sqrt(np.mean(np.square(changes))))
+def _refitted(estimate: Estimate, model: TruthModel) -> Estimate:
+    """Return the same method, fitted to other rows."""
+    if isinstance(estimate, Average):
+        return replace(estimate, first=_refitted(estimate.first, model), second=_refitted(estimate.second, model))
+    assert isinstance(estimate, OneLambda | Monotone)
+    return estimate.fit(model, estimate.lines)
 
 
 def _change(level: float) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from .. import documents
 from .._types import Array
 from ..errors import UncurseError
-from ..evidence import Evidence, LogSpec
+from ..evidence import Evidence
 from ..evidence.from_arrays import labeled_evidence, pool_evidence
 from ..evidence.spec import check_negative_sampling_rate, logit_offset
 from ..maps import Affine, ScoreMap, Segmented, compose
@@ -207,34 +207,35 @@ def fitted_of(source: Any) -> Fitted:
     raise UncurseError(f"expected a map, a fitted method or the path of a map file, got {type(source).__name__}")
 
 
-def on_scores(spec: LogSpec, *maps: ScoreMap) -> ScoreMap:
-    """Return one map of served scores from maps of their logits, which evidence has corrected for negative sampling."""
-    offset = spec.logit_offset
-    return compose(*([Affine(1.0, offset)] if offset else []), *maps, scale=spec.scale)
-
-
 @dataclass(frozen=True)
 class Solution:
-    """What a method finds: a map, its record, and the estimate of the true rates that gives intervals."""
+    """What a method finds: a map of logits, its record, and the estimate of the true rates that gives intervals."""
 
     map: ScoreMap
     record: FitRecord
     estimate: Estimate | None = None
 
     def fitted(self) -> Fitted:
-        """Return the result as plain data."""
-        score_map: ScoreMap = thin(self.map)
-        if self.estimate is None:
-            return Fitted(score_map, self.record)
-        default = score_map.default if isinstance(score_map, Segmented) else score_map
-        offset = logit_offset(self.record.negative_sampling_rate)
-        errors = error_table(lambda served: default.at_logits(served - offset), self.estimate)
-        no_interval = self.record.no_interval
-        if errors is None and not no_interval:
-            no_interval = (
-                "the rate on the top is 0, or not known to a factor of 1,000; are the scores logits of one model?"
-            )
-        return Fitted(score_map, replace(self.record, no_interval=no_interval), errors)
+        """Return the result for served scores, whose logits the evidence has corrected for negative sampling."""
+        record, errors = self.record, None
+        if self.estimate is not None:
+            default = self.map.default if isinstance(self.map, Segmented) else self.map
+            errors = error_table(default.at_logits, self.estimate)
+            if errors is None and not record.no_interval:
+                reason = "the rate on the top is 0, or not known to a factor of 1,000"
+                record = replace(record, no_interval=f"{reason}; are the scores logits of one model?")
+        return Fitted(_on_scores(self.map, record), record, errors)
+
+
+def _on_scores(score_map: ScoreMap, record: FitRecord) -> ScoreMap:
+    """Return the map of served scores from a map of their logits."""
+    if isinstance(score_map, Segmented):
+        maps = {name: _on_scores(part, record) for name, part in score_map.maps.items()}
+        return Segmented(_on_scores(score_map.default, record), maps)
+    offset = logit_offset(record.negative_sampling_rate)
+    first = [Affine(1.0, offset)] if offset else []
+    thinned: ScoreMap = thin(compose(*first, score_map, scale=record.scale))
+    return thinned
 
 
 class FittedParts(Results):

@@ -13,21 +13,21 @@ normal noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr
 
 from .._types import Array
-from ..calibration.spline import SmoothCurve, fit_smooth, monotone_curve
+from ..calibration.spline import SmoothCurve, fit_smooth, increasing, monotone_curve
 from ..errors import UncurseError
 from ..evidence import Moments
 from ..evidence.histogram import ReplicaTable, outlier_fences, point_masses
 from ..links import logistic, logit
-from ..maps import Curve, ScoreMap, Segmented, compose
-from .noise import ReplicaKind
+from ..maps import Curve, ScoreMap, Segmented
+from .noise import NO_NOISE, ReplicaKind
 from .remaining_error import Estimate, TopShare, compared_tops, log_bayes_factor
 from .shrinkage import Shrinkage
 from .truth import TrueScores, TruthModel
@@ -40,6 +40,10 @@ _MAX_NOISE = 1.0  # largest variance of the others' mean: the poles cause a bias
 _WRONG = 0.1
 _LEAST_WEIGHT = 0.2  # a map with less weight changes predictions by less than its error
 _UNDER_FIT_ERROR = 0.05  # standard deviation of how much a model under-fits, for the share of a correction that is used
+#: Why a share of a correction is used.
+UNDER_FIT = (
+    "models of this kind usually under-predict their top, which replicas do not show: labeled rows would settle it"
+)
 _TIE = 1e-6  # slope that breaks ties without changing predictions
 # End slopes follow the curve over the outer 5% of the rows at the bottom and 3% at the top.
 _ENDS = (0.05, 0.97)
@@ -123,42 +127,44 @@ def lines_of(moments: Moments, kind: ReplicaKind) -> Array:
 
 
 @dataclass(frozen=True)
-class LabelFree:
+class LabelFree(Estimate):
     """Base of the label-free estimates, with their errors on the top of the pool.
 
     `lines` are those of `lines_of`, from models that are trained like the served one.
     """
 
     model: TruthModel
-    lines: Array = field(kw_only=True)
+    lines: Array
 
     @property
-    def table(self) -> ReplicaTable:
+    def table(self) -> ReplicaTable:  # type: ignore[override]
         """Replicas of the pool."""
         return self.model.table
 
-    def log_odds(self, served: Array) -> Array:
-        """Return the estimated log odds at served logits."""
+    def map(self) -> ScoreMap:
+        """Return the map of logits."""
+        raise NotImplementedError
+
+    @cached_property
+    def _resampled(self) -> Array:
+        """Rates of the cells by maps that differ by the sampling error, (R, K)."""
         raise NotImplementedError
 
     def map_error(self, top: TopShare) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
-        raise NotImplementedError
-
-    def refitted(self, model: TruthModel) -> LabelFree:
-        """Return the same method, fitted to other rows."""
-        raise NotImplementedError
+        return top.log_spread(self._resampled)
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of predicted over true rate on the top share."""
-        posterior, variance = (x[top.cells] for x in self._posterior)
-        by_score = logistic(self.log_odds(top.served))
-        sampling = top.sampling_error(logistic(posterior), by_score, variance)
+        rates, variance = (x[top.cells] for x in self._by_replicas)
+        sampling = top.sampling_error(rates, self.rates[top.cells], variance)
         return float(np.hypot(np.sqrt(sampling), self.map_error(top)))
 
     @cached_property
-    def _posterior(self) -> tuple[Array, Array]:
-        return self.model.posterior_logit(self.model.latent)
+    def _by_replicas(self) -> tuple[Array, Array]:
+        """Rates of the cells given all replicas, and posterior variances."""
+        log_odds, variance = self.model.posterior_logit()
+        return np.asarray(logistic(log_odds), np.float64), variance
 
     def level_error(self, top: TopShare) -> tuple[float, int] | None:
         """Return the relative error due to level, slope and noise of the models, and its degrees of freedom.
@@ -177,7 +183,7 @@ class LabelFree:
             levels[1:] += (slope[1:] - slope[1:].mean()) * distance
             by_noise = float(np.var(noise[1:], ddof=1)) * distance**2
         variance, freedom = self.model.kind.level_variance(levels)
-        return top.level_error(self.log_odds(top.served), variance + by_noise), freedom
+        return top.level_error(self.rates[top.cells], variance + by_noise), freedom
 
 
 @dataclass(frozen=True)
@@ -198,14 +204,10 @@ class Monotone(LabelFree):
             raise UncurseError(f"{table.cap}, which hides the noise there; pass scores without a cap, or labeled rows")
         others = table.n_replicas - 1
         if model.kind.exchangeable and others > 1 and model.noise / others <= _MAX_NOISE:
-            return cls(model, regress_on_served(table, teacher(table)), lines=lines)
+            return cls(model, lines, regress_on_served(table, teacher(table)))
         if model.latent is None:
-            raise UncurseError("the replicas are identical, so they show no noise; train them with other seeds")
-        return cls(model, _latent_curve(model.latent, table), lines=lines)
-
-    def refitted(self, model: TruthModel) -> Monotone:
-        """Return the same method, fitted to other rows."""
-        return self.fit(model, self.lines)
+            raise UncurseError(f"{NO_NOISE}; train them with other seeds")
+        return cls(model, lines, _latent_curve(model.latent, table))
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -218,13 +220,17 @@ class Monotone(LabelFree):
     def map_error(self, top: TopShare) -> float:
         """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
         if isinstance(self.curve, SmoothCurve):
-            p = logistic(self.log_odds(top.served))
-            return float(np.sqrt(top.squared_error(p, self.curve.features(top.served), self.curve.covariance)))
-        return float(np.std([top.log_mean(c.transform(top.served)) for c in self._resampled]))
+            features = self.curve.features(top.served)
+            return float(np.sqrt(top.squared_error(self.rates[top.cells], features, self.curve.covariance)))
+        return super().map_error(top)
 
     @cached_property
-    def _resampled(self) -> list[Curve]:
-        return [_latent_curve(latent, self.table) for latent in self.model.resampled]
+    def _resampled(self) -> Array:
+        """Rates by curves that are fitted to bootstraps of the rows."""
+        assert isinstance(self.curve, Curve)
+        x, served = np.array(self.curve.x), self.table.served
+        changes = [increasing(x, y) - self.curve.y for y in self.model.resampled.log_odds(x)]
+        return np.asarray(logistic(self.curve.transform(served) + [np.interp(served, x, each) for each in changes]))
 
     def probability_of(self, other: LabelFree) -> float:
         """Return the probability that another map is right, as far as this one, which can have any shape, shows.
@@ -233,13 +239,11 @@ class Monotone(LabelFree):
         error of a wrong map, a normal with standard deviation `_WRONG`. Both have the prior probability ½.
         """
         if isinstance(self.curve, SmoothCurve):  # the same smoothing for both, so that it causes no difference
-            p = np.asarray(logistic(other.log_odds(self.table.served)), np.float64)
-            other = replace(self, curve=regress_on_served(self.table, p, teacher(self.table)))
+            other = replace(self, curve=regress_on_served(self.table, other.rates, teacher(self.table)))
         factors = []
         for top in compared_tops(self.table):
-            difference = top.log_mean(self.log_odds(top.served)) - top.log_mean(other.log_odds(top.served))
             right = max(self.map_error(top), 1e-9) ** 2
-            factors.append(log_bayes_factor(difference, right, _WRONG**2))
+            factors.append(log_bayes_factor(self.correction(top) - other.correction(top), right, _WRONG**2))
         return float(logistic(np.array(np.mean(factors))))  # the shares are nested: their evidence does not add up
 
 
@@ -249,13 +253,13 @@ class OneLambda(LabelFree):
 
     shrinkage: Shrinkage
 
-    def refitted(self, model: TruthModel) -> OneLambda:
-        """Return the same method, fitted to other rows."""
-        w, noise = model.table.weight / model.table.weight.sum(), model.served_noise
-        center = float(w @ model.table.served)
-        variance = float(w @ np.square(model.table.served - center))
-        own = Shrinkage(max(1 - noise / variance, 0.0), 0.0, center, noise, variance)
-        return OneLambda(model, own, lines=self.lines)
+    @classmethod
+    def fit(cls, model: TruthModel, lines: Array) -> OneLambda:
+        """Fit to the replicas of some rows."""
+        served, w = model.table.served, model.table.weight / model.table.weight.sum()
+        center, noise = float(w @ served), model.served_noise
+        variance = float(w @ np.square(served - center))
+        return cls(model, lines, Shrinkage(max(1 - noise / variance, 0.0), 0.0, center, noise, variance))
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -275,13 +279,14 @@ class OneLambda(LabelFree):
             curves.append(replace(self.shrinkage, value=value, noise=noise).map(curvature=True))
         return curves
 
-    def map_error(self, top: TopShare) -> float:
-        """Return the sampling error of the map: the standard error of the log mean prediction on the top share."""
-        return float(np.std([top.log_mean(c.transform(top.served)) for c in self._curves[1:]]))
+    @cached_property
+    def _resampled(self) -> Array:
+        """Rates by λ minus and plus its standard error."""
+        return np.stack([curve.at_logits(self.table.served) for curve in self._curves[1:]])
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(Estimate):
     """Average of two estimates, the first with probability `weight`.
 
     A choice throws away half of the evidence near its threshold. An average changes smoothly with the evidence.
@@ -292,15 +297,9 @@ class Average:
     weight: float
 
     @property
-    def table(self) -> ReplicaTable:
+    def table(self) -> ReplicaTable:  # type: ignore[override]
         """Replicas of the pool."""
         return self.second.table
-
-    def refitted(self, model: TruthModel) -> Average:
-        """Return the average of the same methods, fitted to other rows."""
-        assert isinstance(self.first, LabelFree)
-        assert isinstance(self.second, LabelFree)
-        return replace(self, first=self.first.refitted(model), second=self.second.refitted(model))
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
@@ -309,12 +308,12 @@ class Average:
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of a mixture: that of each estimate, and the difference between them."""
-        shares = (self.weight, 1 - self.weight)
-        means = [top.mean(logistic(estimate.log_odds(top.served))) for estimate in (self.first, self.second)]
+        parts, shares = (self.first, self.second), (self.weight, 1 - self.weight)
+        means = [top.mean(estimate.rates[top.cells]) for estimate in parts]
         mean = shares[0] * means[0] + shares[1] * means[1]
         variance = sum(
             share * (estimate.log_error(top) ** 2 + float(np.log(own / mean)) ** 2)
-            for share, estimate, own in zip(shares, (self.first, self.second), means, strict=True)
+            for share, estimate, own in zip(shares, parts, means, strict=True)
         )
         return float(np.sqrt(variance))
 
@@ -327,7 +326,7 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Cautious:
+class Cautious(Estimate):
     """A share of a correction: models under-fit by an amount that replicas do not show. `error` is that of the rest."""
 
     estimate: Estimate
@@ -335,10 +334,9 @@ class Cautious:
     error: float
 
     @classmethod
-    def of(cls, estimate: Estimate, under_fit: float, tops: Iterable[TopShare]) -> Cautious:
+    def of(cls, estimate: Estimate, under_fit: float, tops: list[TopShare]) -> Cautious:
         """Return the expected share on top shares of a model that under-predicts by a normal about `under_fit`."""
-        changes = [top.log_mean(top.served) - top.log_mean(estimate.log_odds(top.served)) for top in tops]
-        change = float(np.mean(changes))
+        change = float(np.mean([estimate.correction(top) for top in tops]))
         if not under_fit > 0 or not change > 0:
             return cls(estimate, 1.0, 0.0)
         z = (change - under_fit) / _UNDER_FIT_ERROR
@@ -346,7 +344,7 @@ class Cautious:
         return cls(estimate, min(rest / change, 1.0), 0.02 + min(under_fit, change) / 2)
 
     @property
-    def table(self) -> ReplicaTable:
+    def table(self) -> ReplicaTable:  # type: ignore[override]
         """Replicas of the pool."""
         return self.estimate.table
 
@@ -373,30 +371,28 @@ def label_free_estimate(model: TruthModel, shrinkage: Shrinkage, lines: Array) -
     monotone = Monotone.fit(model, lines)
     if not shrinkage.value > 0:
         return monotone
-    parametric = OneLambda(model, shrinkage, lines=lines)
+    parametric = OneLambda(model, lines, shrinkage)
     weight = monotone.probability_of(parametric)
     if weight > 1 - _LEAST_WEIGHT:
         return parametric
     return monotone if weight < _LEAST_WEIGHT else Average(parametric, monotone, weight)
 
 
-def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: ReplicaTable, offset: float) -> ScoreMap:
-    """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second.
+def average_maps(first: ScoreMap, second: ScoreMap, weight: float, table: ReplicaTable) -> ScoreMap:
+    """Return the map that predicts ``weight`` times the first plus ``1 − weight`` times the second, for logits.
 
-    It is exact at the quantiles of `table`, and piecewise linear in the log odds between them. `offset` is what was
-    added to the logits of the table.
+    It is exact at the quantiles of `table`, and piecewise linear in the log odds between them.
     """
     if isinstance(first, Segmented) or isinstance(second, Segmented):
         names = {name for part in (first, second) if isinstance(part, Segmented) for name in part.maps}
-        default = average_maps(_of_segment(first, None), _of_segment(second, None), weight, table, offset)
-        maps = {
-            name: average_maps(_of_segment(first, name), _of_segment(second, name), weight, table, offset)
-            for name in sorted(names)
-        }
-        return Segmented(default, maps)
-    x = _quantiles(table) - offset
+        default, *maps = (
+            average_maps(_of_segment(first, name), _of_segment(second, name), weight, table)
+            for name in (None, *sorted(names))
+        )
+        return Segmented(default, dict(zip(sorted(names), maps, strict=True)))
+    x = _quantiles(table)
     p = weight * first.at_logits(x) + (1 - weight) * second.at_logits(x)
-    return compose(monotone_curve(x, np.asarray(logit(p), np.float64)), scale=first.scale)
+    return monotone_curve(x, np.asarray(logit(p), np.float64))
 
 
 def _quantiles(table: ReplicaTable) -> Array:
@@ -409,26 +405,23 @@ def _quantiles(table: ReplicaTable) -> Array:
 
 
 def shaped_maps(
-    maps: Mapping[str, ScoreMap], whole: ScoreMap, parts: Mapping[str, ReplicaTable], table: ReplicaTable, offset: float
+    maps: Mapping[str, ScoreMap], whole: ScoreMap, parts: Mapping[str, ReplicaTable], table: ReplicaTable
 ) -> dict[str, ScoreMap]:
     """Add to maps by segment what they do not explain of the shape of the map of all rows.
 
     That is the difference in log odds between the mean predictions of the two at a served score.
     """
     served, weight = (np.concatenate([getattr(part, name) for part in parts.values()]) for name in ("served", "weight"))
-    by_segment = np.concatenate([maps[name].at_logits(part.served - offset) for name, part in parts.items()])
+    by_segment = np.concatenate([maps[name].at_logits(part.served) for name, part in parts.items()])
     edges = np.quantile(served, _BINS, weights=weight, method="inverted_cdf")
     place = np.unique(np.searchsorted(edges, served), return_inverse=True)[1]
     total, at, *means = (
-        np.bincount(place, weight * values) for values in (1.0, served, whole.at_logits(served - offset), by_segment)
+        np.bincount(place, weight * values) for values in (1.0, served, whole.at_logits(served), by_segment)
     )
     of_whole, of_segments = (np.asarray(logit(mean / total)) for mean in means)
     x = _quantiles(table)
     more = np.interp(x, at / total, of_whole - of_segments)
-    return {
-        name: compose(monotone_curve(x - offset, logit(each.at_logits(x - offset)) + more), scale=whole.scale)
-        for name, each in maps.items()
-    }
+    return {name: monotone_curve(x, logit(each.at_logits(x)) + more) for name, each in maps.items()}
 
 
 def _of_segment(score_map: ScoreMap, name: str | None) -> ScoreMap:

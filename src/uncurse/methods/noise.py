@@ -26,6 +26,10 @@ _IDENTICAL = 1e-12  # sums of squares of identical columns differ by rounding
 _LEAD, _CHANCE = 0.15, 5.0
 
 
+#: What methods say of replicas that do not differ.
+NO_NOISE = "the replicas are identical, so they show no noise"
+
+
 class Spread(NamedTuple):
     """Squared deviations of a row, of a cell, or their means over a pool: the input of the formulas of V."""
 
@@ -87,10 +91,6 @@ class ReplicaKind:
     def table(self, columns: ReplicaTable) -> ReplicaTable:
         """Return a table with the served score in column 0, from the columns of the log."""
         return columns
-
-    def slope(self, covariance: Array) -> float:
-        """Return the slope of the true score of the other columns on that of the served column."""
-        return 1.0
 
     def noise(self, spread: Spread) -> Any:
         """Return the noise variance V of the served score: the one formula of this kind."""
@@ -248,11 +248,6 @@ class Snapshots(Seeds):
     if_noise_is_hidden = (
         "the snapshots agree more closely than the labels do; take earlier ones, or train a second model"
     )
-
-    def slope(self, covariance: Array) -> float:
-        """Return the slope of the snapshots."""
-        served, others = covariance[0], covariance[1:, 1:]
-        return float(_deming_slope(served[0], served[1:].mean(), others.mean(), len(covariance)))
 
     def table(self, columns: ReplicaTable) -> ReplicaTable:
         """Return a table in which the snapshots have the level and the slope of the served score."""

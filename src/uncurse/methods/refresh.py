@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .._types import Array, Float
+from .._types import Array
 from ..calibration.logistic import marginal_likelihood
 from ..calibration.spline import MIN_KNOTS, Basis, distinct_knots, merge_cells, monotone_curve
 from ..errors import UncurseError
@@ -155,91 +156,75 @@ class _Rows:
 def _examine(rows: _Rows, evidence: Evidence, record: FitRecord) -> tuple[RefreshRecord, Affine | Curve | None]:
     """Compare the labels with the predictions; return what has changed, and the update; None if nothing has."""
     last = record.refreshes[-1] if record.refreshes else None
-    known = None
-    if last is not None and len(last.uncertainty) == 3:  # what it left uncertain, in log odds of the map that it wrote
-        level, both, slope = last.uncertainty
-        scale = np.array([1.0, 1 / (1 + last.slope)])
-        covariance = np.array([[level, both], [both, slope]]) * np.outer(scale, scale)
-        known = Known(last.center + last.level, covariance)
-    positives, total, reason = float(rows.label.sum()), float(rows.weight.sum()), ""
-    expected = float(rows.weight @ logistic(rows.z))
-    if positives <= 0:
-        reason = f"no label is positive, and the map predicts {expected:,.1f} positives: nothing changes"
-    elif total - positives <= 1e-9 * total:
-        reason = f"no label is negative, and the map predicts {total - expected:,.1f} negatives: nothing changes"
+    known = None if last is None or not last.uncertainty else Known.after(last)
+    positives, total, expected = (
+        float(rows.label.sum()),
+        float(rows.weight.sum()),
+        float(rows.weight @ logistic(rows.z)),
+    )
     found = RefreshRecord(
         number=1 if last is None else last.number + 1,
         rows=evidence.rows,
         positives=positives,
         sources=evidence.sources,
         supported="nothing",
-        reason=reason,
+        reason="",
         changed=False,
         center=0.0,
     )
-    if reason:
-        if last is not None and known is not None:  # what was uncertain before still is
-            found = replace(
-                found,
-                center=known.center,
-                level_error=last.level_error,
-                slope_error=last.slope_error / (1 + last.slope),
-                uncertainty=_upper(known.covariance),
-            )
-        return found, None
+    if positives <= 0 or total - positives <= 1e-9 * total:
+        kind, of_map = ("positive", expected) if positives <= 0 else ("negative", total - expected)
+        found = replace(
+            found, reason=f"no label is {kind}, and the map predicts {of_map:,.1f} {kind}s: nothing changes"
+        )
+        if last is None or known is None:
+            return found, None
+        return replace(  # what was uncertain before still is
+            found,
+            center=known.center,
+            level_error=last.level_error,
+            slope_error=last.slope_error / (1 + last.slope),
+            uncertainty=_upper(known.covariance),
+        ), None
     drift = fit_drift(rows.z, rows.weight, rows.label, known)
+    update = drift.update()
+    changes = _changes(rows, drift, update)
+    change = _largest([one.change for one in changes])
+    level_error, slope_error = np.sqrt(np.diagonal(drift.error_covariance)[:2]).tolist()
     found = replace(
         found,
         supported=drift.supported,
         center=drift.center,
-        level_error=float(np.sqrt(drift.error_covariance[0, 0])),
-        slope_error=float(np.sqrt(drift.error_covariance[1, 1])),
+        level_error=level_error,
+        slope_error=slope_error,
         uncertainty=_upper(drift.covariance),
         probabilities=tuple(drift.probabilities.tolist()),
     )
-    update = _update(drift)
-    changes = _changes(rows, drift, update)
-    if abs(_largest(np.array([one.change for one in changes]))) < _NEGLIGIBLE:
+    if abs(change) < _NEGLIGIBLE:
         changes = tuple(replace(one, change=0.0) for one in changes)
         return replace(found, reason=_reason(drift, 0.0), changes=changes), None
-    at_center = float(update.transform(np.array([drift.center]))[0]) - drift.center
+    level = float(update.transform(np.array([drift.center]))[0]) - drift.center
     slope = float(drift.coefficients[1])
     top = rows.z[rows.top(SHARES[-1]) > 0]
     line = float(drift.coefficients[0]) + slope * (top - drift.center)
-    found = replace(
+    if abs(level) > _LARGE_LEVEL or abs(slope) > _LARGE_SLOPE:
+        warn_user(
+            f"the odds change by {100 * np.expm1(level):+.0f}% and the slope by {100 * slope:+.0f}%: so large a "
+            "change is rarely a drift; check the labels, or fit the map again"
+        )
+    return replace(
         found,
-        reason=_reason(drift, _largest(np.array([one.change for one in changes]))),
+        reason=_reason(drift, change),
         changed=True,
-        level=at_center,
+        level=level,
         slope=slope,
         curve=0.0 if drift.basis is None else _largest(update.transform(top) - top - line),
         changes=changes,
-    )
-    if abs(at_center) > _LARGE_LEVEL or abs(slope) > _LARGE_SLOPE:
-        warn_user(
-            f"the odds change by {100 * np.expm1(at_center):+.0f}% and the slope by {100 * slope:+.0f}%: so large a "
-            "change is rarely a drift; check the labels, or fit the map again"
-        )
-    return found, update
+    ), update
 
 
 def _upper(covariance: Array) -> tuple[float, ...]:
     return float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])
-
-
-def _update(drift: Drift) -> Affine | Curve:
-    """Return the map of log odds that corrects the drift."""
-    level, slope = drift.coefficients[:2].tolist()
-    if 1 + slope < _LEAST_SLOPE:
-        raise UncurseError(
-            f"labels fall as predictions rise (their slope is {1 + slope:.2g}); is the label, or the score, inverted?"
-        )
-    if drift.basis is None:
-        return Affine(1 + slope, level - slope * drift.center)
-    knots = drift.basis.knots * drift.spread + drift.center
-    z = np.unique(np.append(np.linspace(knots[0], knots[-1], _KNOTS), knots))
-    z = z[np.append(True, np.diff(z) > 1e-6 * drift.spread)]
-    return monotone_curve(z, z + drift.coefficients @ drift.features(z))
 
 
 def _changes(rows: _Rows, drift: Drift, update: Affine | Curve) -> tuple[TopChange, ...]:
@@ -256,18 +241,16 @@ def _changes(rows: _Rows, drift: Drift, update: Affine | Curve) -> tuple[TopChan
     return tuple(changes)
 
 
-def _largest(values: Float) -> float:
+def _largest(values: ArrayLike) -> float:
     """Return the value with the largest absolute value."""
-    return float(values[np.argmax(np.abs(values))])
+    return float(max(np.asarray(values).tolist(), key=abs))
 
 
 def _reason(drift: Drift, change: float) -> str:
     names = {"level": "the level only", "slope": "level and slope", "curve": "level, slope and curve"}
     if drift.supported != "nothing":
         return f"the labels support a change of {names[drift.supported]}"
-    effect = (
-        "the map stays as it is" if not change else f"predictions on the top change by {100 * change:+.1f}% at most"
-    )
+    effect = f"predictions on the top change by {100 * change:+.1f}% at most" if change else "the map stays as it is"
     return f"the labels do not support a change ({100 * drift.probabilities[0]:.0f}% probable): {effect}"
 
 
@@ -303,6 +286,13 @@ class Known:
     center: float
     covariance: Array
 
+    @classmethod
+    def after(cls, last: RefreshRecord) -> Known:
+        """Return what a refresh left uncertain, in log odds of the map that it wrote."""
+        level, both, slope = last.uncertainty
+        scale = np.array([1.0, 1 / (1 + last.slope)])
+        return cls(last.center + last.level, np.array([[level, both], [both, slope]]) * np.outer(scale, scale))
+
     def about(self, center: float) -> Array:
         """Return the covariance of level and slope about another center."""
         move = np.array([[1.0, center - self.center], [0.0, 1.0]])
@@ -335,6 +325,21 @@ class Drift:
     def features(self, z: Array) -> Array:
         """Return the functions of z whose sum is the drift, shape (K, n)."""
         return _features(z, self.center, self.spread, self.basis)
+
+    def update(self) -> Affine | Curve:
+        """Return the map of log odds that corrects the drift."""
+        level, slope = self.coefficients[:2].tolist()
+        if 1 + slope < _LEAST_SLOPE:
+            raise UncurseError(
+                f"labels fall as predictions rise (their slope is {1 + slope:.2g}); is the label, or the score, "
+                "inverted?"
+            )
+        if self.basis is None:
+            return Affine(1 + slope, level - slope * self.center)
+        knots = self.basis.knots * self.spread + self.center
+        z = np.unique(np.append(np.linspace(knots[0], knots[-1], _KNOTS), knots))
+        z = z[np.append(True, np.diff(z) > 1e-6 * self.spread)]
+        return monotone_curve(z, z + self.coefficients @ self.features(z))
 
 
 def fit_drift(z: Array, weight: Array, label: Array, known: Known | None) -> Drift:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._types import Array, Float
 from ..errors import UncurseError
@@ -57,21 +60,31 @@ class ErrorTable:
         return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
 
 
-class Estimate(Protocol):
+class Estimate:
     """Estimate of the true rates on the pool, with standard errors; the predictions of a map are compared with it."""
 
-    @property
-    def table(self) -> ReplicaTable:
-        """Replicas of the pool."""
+    table: ReplicaTable  # replicas of the pool
 
     def log_odds(self, served: Array) -> Array:
         """Return the estimated log odds at served logits."""
+        raise NotImplementedError
+
+    @cached_property
+    def rates(self) -> Array:
+        """Estimated rates of the cells of the table."""
+        return np.asarray(logistic(self.log_odds(self.table.served)), np.float64)
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of the mean estimate on the top share."""
+        raise NotImplementedError
 
     def level_error(self, top: TopShare) -> tuple[float, int] | None:
         """Return the part of the error that all scores share, and its freedom; None if replicas do not show it."""
+        raise NotImplementedError
+
+    def correction(self, top: TopShare) -> float:
+        """Return by how much the log of the mean served probability on the top share exceeds that of the estimate."""
+        return top.log_mean(logistic(top.served)) - top.log_mean(self.rates[top.cells])
 
 
 def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
@@ -79,11 +92,9 @@ def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
     rows = estimate.table.effective_rows
     lowest = min(max(_SMALLEST, 1 / rows), 1.0)
     alphas = np.unique([*np.geomspace(lowest, 1.0, _STEPS).round(12), *(a for a in SHARES if a >= lowest)])
-    served, columns = estimate.table.served, []
-    prediction, rate = predict(served), logistic(estimate.log_odds(served))
-    for alpha in alphas.tolist():
-        top = TopShare(estimate.table, alpha)
-        predicted, estimated = top.mean(prediction[top.cells]), top.mean(rate[top.cells])
+    prediction, columns = predict(estimate.table.served), []
+    for top in top_shares(estimate.table, alphas.tolist()):
+        predicted, estimated = top.mean(prediction[top.cells]), top.mean(estimate.rates[top.cells])
         shared = estimate.level_error(top)
         if shared is None or min(predicted, estimated) < _CERTAIN:
             return None
@@ -95,28 +106,43 @@ def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
 
 def compared_tops(table: ReplicaTable) -> list[TopShare]:
     """Return the top shares on which maps are compared: those that select a row."""
-    return [TopShare(table, a) for a in SHARES if a * table.effective_rows >= 1] or [TopShare(table, 1.0)]
+    return top_shares(table, [a for a in SHARES if a * table.effective_rows >= 1] or [1.0])
 
 
+def top_shares(table: ReplicaTable, alphas: Iterable[float]) -> list[TopShare]:
+    """Return the cells of several top shares of a pool; the last cell of each counts in part."""
+    weight = table.weight[table.descending]
+    reached, tops = np.cumsum(weight), []
+    for alpha in alphas:
+        total = alpha * reached[-1]
+        size = int(np.searchsorted(reached, total * (1 - 1e-12))) + 1
+        part = weight[:size].copy()
+        part[-1] -= reached[size - 1] - total
+        cells = table.descending[:size]
+        tops.append(TopShare(cells, part / total, table.served[cells], alpha * table.effective_rows))
+    return tops
+
+
+@dataclass(frozen=True)
 class TopShare:
-    """Cells of a pool that hold its top share; the last cell counts in part."""
+    """Cells of a pool that hold its top share."""
 
-    def __init__(self, table: ReplicaTable, alpha: float) -> None:
-        self.rows = alpha * table.effective_rows
-        order = table.descending
-        weight = table.weight[order]
-        part = np.clip(alpha * float(weight.sum()) - (np.cumsum(weight) - weight), 0.0, weight)
-        self.cells = order[part > 0]
-        self.share = part[part > 0] / part.sum()
-        self.served = table.served[self.cells]
+    cells: NDArray[np.intp]  # numbers, from the highest served logit to the lowest
+    share: Array  # of the selected rows in each
+    served: Array  # logits
+    rows: float
 
     def mean(self, values: Float) -> float:
         """Return the mean over the selected rows."""
         return float(self.share @ values)
 
-    def log_mean(self, log_odds: Float) -> float:
-        """Return the log of the mean probability of the selected rows, from their log odds."""
-        return float(np.log(self.mean(logistic(log_odds))))
+    def log_spread(self, rates: Array) -> float:
+        """Return the standard deviation of the log mean of several rates of all cells, (R, K)."""
+        return float(np.std(np.log(rates[:, self.cells] @ self.share)))
+
+    def log_mean(self, p: Float) -> float:
+        """Return the log of the mean probability of the selected rows."""
+        return float(np.log(self.mean(p)))
 
     def squared_error(self, p: Float, features: Array, covariance: Array) -> float:
         """Return the squared relative error of the mean of `p`, whose log odds are linear in `features`."""
@@ -132,9 +158,8 @@ class TopShare:
         relative = self.mean(np.square((p - by_score) / mean)) + self.mean(variance / mean / mean)
         return relative / self.rows
 
-    def level_error(self, log_odds: Array, variance: float) -> float:
+    def level_error(self, p: Array, variance: float) -> float:
         """Return the standard error of the log mean prediction, if the mean logit has this `variance`."""
-        p = logistic(log_odds)
         return float(np.sqrt(variance)) * self.mean(p / self.mean(p) * (1 - p))
 
 

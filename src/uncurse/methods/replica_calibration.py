@@ -28,14 +28,14 @@ from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.histogram import ReplicaTable, clip_outliers, outlier_fences
 from ..links import logistic
-from ..maps import Affine, Curve, Segmented, Steps
+from ..maps import Affine, ScoreMap, Segmented, Steps, compose
 from ..threads import one_blas_thread
 from ..validation import warn_user
-from .fitted import ReplicaMethod, Solution, check_labels_from, on_scores
+from .fitted import ReplicaMethod, Solution, check_labels_from
 from .label_free import regress_on_served
-from .noise import ReplicaKind, check_replicas, describe_extremes, replica_kind, served_lead
+from .noise import NO_NOISE, ReplicaKind, check_replicas, describe_extremes, replica_kind, served_lead
 from .records import FitRecord
-from .remaining_error import TopShare, log_bayes_factor
+from .remaining_error import Estimate, TopShare, log_bayes_factor
 from .shrinkage import shrink_towards
 from .truth import TruthModel
 
@@ -126,12 +126,12 @@ class ReplicaCalibrator(ReplicaMethod):
         if rows is None or origin is None:
             raise UncurseError("labeled is missing; pass labeled=(scores, labels), or use VAD without labels")
         with one_blas_thread():
-            self.fitted_ = calibrate_replicas(evidence, rows, replicas=self.replicas, labels_from=origin)[0].fitted()
+            self.fitted_ = calibrate_replicas(evidence, rows, replicas=self.replicas, labels_from=origin).fitted()
         return self
 
 
 @dataclass(frozen=True)
-class ReplicaCalibration:
+class ReplicaCalibration(Estimate):
     """A fitted replica calibration: an estimate of the true rates on the pool, with its errors.
 
     `scaling` (slope and intercept) converts logits to log odds and is applied first; `pool` and `labeled` are rescaled
@@ -181,13 +181,14 @@ class ReplicaCalibration:
             return self.before(x) + self.direct(np.clip(x, *self.direct.ends))
         return self.direct(x)
 
-    def map(self, move: tuple[float, float] = (0.0, 0.0)) -> Curve:
-        """Return the map of rescaled logits, changed by a level and a tilt of `projection`."""
+    def map(self, move: tuple[float, float] = (0.0, 0.0)) -> ScoreMap:
+        """Return the map of logits, changed by a level and a tilt of `projection`."""
         curve = self.projection.map()
         x = np.asarray(curve.x)
         level, tilt = move
         y = self.of_scaled(x) + level + tilt * (x - self.projection.center) / self.projection.spread
-        return replace(monotone_curve(x, y), left=curve.left, right=curve.right)
+        curve = replace(monotone_curve(x, y), left=curve.left, right=curve.right)
+        return curve if self.scaling == (1.0, 0.0) else compose(Affine(*self.scaling), curve, scale="logit")
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of predicted over true rate on the top share.
@@ -195,8 +196,8 @@ class ReplicaCalibration:
         It includes label noise, the move from labeled rows to pool, and the true rate among the selected rows.
         """
         cells = (x[..., top.cells] for x in self._cells)
-        variance, by_score, by_replicas, unmoved, of_labels, of_pool = cells
-        moved = 0.0
+        variance, by_replicas, unmoved, of_labels, of_pool = cells
+        by_score, moved = self.rates[top.cells], 0.0
         if self.direct is None:
             by_label = top.squared_error(by_replicas, of_labels, self.labels.covariance)
         else:
@@ -211,28 +212,27 @@ class ReplicaCalibration:
         if self.winners:  # levels differ because of the selection
             return 0.0, 1
         variance, freedom = self.pool.kind.level_variance(self.pool.table.levels - self.labeled.table.levels)
-        return top.level_error(self.log_odds(top.served), variance), freedom
+        return top.level_error(self.rates[top.cells], variance), freedom
 
     @cached_property
     def _cells(self) -> tuple[Array, ...]:
-        """Posterior variance of each cell, rates by score, by replicas and without the move, and features of curves."""
-        x, (posterior, variance) = self.pool.table.served, self.pool.posterior_logit(self.pool.latent)
-        by_score, by_replicas = self.log_odds(self.table.served), self.labels(posterior)
+        """Posterior variance of each cell, rates by replicas and without the move, and features of curves."""
+        x, (posterior, variance) = self.pool.table.served, self.pool.posterior_logit()
+        by_replicas = np.asarray(logistic(self.labels(posterior)), np.float64)
         if self.direct is None:
-            unmoved, of_labels = by_score, self.labels.features(posterior)
+            unmoved, of_labels = self.rates, self.labels.features(posterior)
         else:
-            unmoved, of_labels = self._of_labels(x), self.direct.features(x)
-        rates = (np.asarray(logistic(log_odds), np.float64) for log_odds in (by_score, by_replicas, unmoved))
-        return variance, *rates, of_labels, self.projection.features(x)
+            unmoved, of_labels = np.asarray(logistic(self._of_labels(x)), np.float64), self.direct.features(x)
+        return variance, by_replicas, unmoved, of_labels, self.projection.features(x)
 
 
 def calibrate_replicas(
     pool: Evidence, labeled: Evidence, *, replicas: str, labels_from: str, own_rows: bool = False
-) -> tuple[Solution, ReplicaCalibration | None]:
+) -> Solution:
     """Fit to evidence of the candidate pool and of labeled rows.
 
     `own_rows` says that the labeled rows are those that the model was trained on, so their rate is no surprise, and the
-    replicas were trained with it. Scores that are no log odds have no `ReplicaCalibration`.
+    replicas were trained with it. The estimate is a `ReplicaCalibration`; None for scores that are no log odds.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
     if pool.teacher is not None and (winners or not kind.served_is_a_column):
@@ -251,8 +251,8 @@ def calibrate_replicas(
     if extremes and kind.served_is_a_column:
         steps = _isotonic(pool, labeled, replace(record, reason=extremes))
         if steps is not None:
-            return steps, None
-    scaling = fit_scaling(TruthModel(rows, replicas))
+            return steps
+    scaling = fit_scaling(kind, rows)
     if not own_rows:  # otherwise the replicas were trained here
         check_replicas(kind, pool, table.rescaled(*scaling))
     if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
@@ -266,7 +266,7 @@ def calibrate_replicas(
     least = min(table.effective_rows, rows.effective_rows)
     models = [TruthModel(each.rescaled(*scaling), replicas, least) for each in (table, rows)]
     if any(model.identical for model in models):
-        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+        warn_user(f"{NO_NOISE}; was the seed changed?")
     reason = _not_denoised(*models)
     if reason:
         models = [TruthModel(model.table, replicas, least, denoise=False) for model in models]
@@ -281,9 +281,9 @@ def calibrate_replicas(
                 f"on the labeled rows the {who} scores are {abs(lead):.2f} further above the other replicas than on "
                 f"the pool, as if the {who} score had selected them; if it did, pass labels_from='winners'"
             )
-        denoised, _ = of_labeled.posterior_logit(of_labeled.latent)
+        denoised, _ = of_labeled.posterior_logit()
     labels = fit_labels(of_labeled.table, denoised)
-    of_truth = logistic(labels(of_pool.posterior_logit(of_pool.latent)[0]))
+    of_truth = logistic(labels(of_pool.posterior_logit()[0]))
     projection = regress_on_served(of_pool.table, np.asarray(of_truth, np.float64))
     before, direct, shift = None, None, 1.0
     if not (winners and kind.exchangeable):
@@ -299,20 +299,18 @@ def calibrate_replicas(
     )
     if teacher is not None:
         reason = f"{reason}; {teacher.reason}" if reason else teacher.reason
-    first = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
-    score_map = on_scores(pool.spec, *first, fit.map())
+    score_map = fit.map()
     if pool.segments:
         pools, rows_of = (
             _segment_models(part, whole, fit, level) for part, whole in ((pool, of_pool), (labeled, of_labeled))
         )
         fit = replace(fit, segment_levels=_segment_levels(rows_of, pools, fit))
         moves = _segment_moves(pools, fit)
-        maps = {name: on_scores(pool.spec, *first, fit.map(move)) for name, move in moves.items()}
-        score_map = Segmented(score_map, maps)
+        score_map = Segmented(score_map, {name: fit.map(move) for name, move in moves.items()})
     record = replace(
         record, reason=reason, line_probability=(direct or labels).line_probability, shift_probability=shift
     )
-    return Solution(score_map, record, fit), fit
+    return Solution(score_map, record, fit)
 
 
 def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution | None:
@@ -337,7 +335,7 @@ def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution 
         if rows * float(gain) < _BEND * (rows * min(labels, total - labels)) ** (1 / 3):
             return None
     # The slope inside the steps, however small, is too much for scores of any size.
-    score_map = on_scores(pool.spec, replace(steps, slope=0.0))
+    score_map: ScoreMap = replace(steps, slope=0.0)
     record = replace(
         record,
         reason=f"{record.reason}, too far out for log odds, so they are calibrated by isotonic regression",
@@ -357,7 +355,7 @@ def _not_denoised(pool: TruthModel, labeled: TruthModel) -> str:
         served = np.cov(clip_outliers(model.table.served, weight), aweights=weight, ddof=0)
         if model.served_noise < served / 2 or served <= 0:  # most is no noise: no need to estimate a distribution
             continue
-        denoised, _ = model.posterior_logit(model.latent)
+        denoised, _ = model.posterior_logit()
         if np.cov(clip_outliers(denoised, weight), aweights=weight, ddof=0) < _LEAST_SPREAD**2 * served:
             return (
                 f"on {name} the replicas differ from each other about as much as the scores vary"
@@ -369,8 +367,7 @@ def _not_denoised(pool: TruthModel, labeled: TruthModel) -> str:
 
 def _denoised_as_pool(labeled: TruthModel, pool: TruthModel) -> Array:
     """Denoise rows that the served score selected: given all replicas, their truth is distributed as on the pool."""
-    summary = pool.kind.summarize(labeled.table, pool.summary.level)
-    return labeled.posterior_logit(pool.latent, summary)[0]
+    return pool.posterior_logit(pool.kind.summarize(labeled.table, pool.summary.level))[0]
 
 
 def _segment_models(evidence: Evidence, whole: TruthModel, fit: ReplicaCalibration, level: int) -> _Segments:
@@ -392,7 +389,7 @@ def _segment_levels(labeled: _Segments, pool: _Segments, fit: ReplicaCalibration
         if fit.winners:
             denoised = _denoised_as_pool(model, pool[name][1] if name in pool else fit.pool)
         else:
-            denoised = model.posterior_logit(base.latent)[0]
+            denoised = base.posterior_logit(model.summary)[0]
         w, y = model.table.row_weights()
         log_odds = fit.labels(denoised)
         found = fit_logistic(np.ones((1, len(w))), w, y, offset=log_odds, prior_precision=np.ones(1))
@@ -413,7 +410,7 @@ def _segment_moves(models: _Segments, fit: ReplicaCalibration) -> dict[str, tupl
     moves, errors = [], []
     for (model, base), shift in zip(models.values(), shifts, strict=True):
         table = model.table
-        denoised, _ = model.posterior_logit(base.latent)
+        denoised, _ = base.posterior_logit(model.summary)
         target = logistic(fit.labels(denoised) + shift)
         w = table.row_weights()[0]
         z = (table.served - fit.projection.center) / fit.projection.spread
@@ -448,9 +445,9 @@ _BEND = 3.5
 _ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
 
 
-def fit_scaling(labeled: TruthModel) -> tuple[float, float]:
+def fit_scaling(kind: ReplicaKind, labeled: ReplicaTable) -> tuple[float, float]:
     """Return slope and intercept that convert scores to log odds; (1, 0) unless labels show that they are far off."""
-    (w, y), mean = labeled.table.row_weights(), labeled.summary.mean
+    (w, y), mean = labeled.row_weights(), kind.summarize(labeled).mean
     center = float(w @ mean / w.sum())
     fences = outlier_fences(mean, w)
     z = np.clip(mean, *fences) - center

@@ -21,6 +21,7 @@ no such step.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,15 +33,14 @@ from ..evidence import Evidence
 from ..evidence.from_arrays import best_of_each, converted, from_arrays
 from ..evidence.histogram import ReplicaTable
 from ..links import logistic, logit
-from ..maps import Affine
+from ..maps import Affine, compose
 from ..validation import check_count, check_length, check_numbers, encode_names, warn_user
-from .fitted import Solution, on_scores
-from .label_free import Cautious
-from .noise import ReplicaKind, check_replicas, replica_kind
+from .fitted import Solution
+from .label_free import UNDER_FIT, Cautious
+from .noise import NO_NOISE, ReplicaKind, check_replicas, replica_kind
 from .records import FitRecord
-from .remaining_error import Estimate, TopShare
+from .remaining_error import Estimate, TopShare, top_shares
 from .replica_calibration import fit_labels, fit_scaling
-from .truth import TruthModel
 
 _KNOTS = np.array([0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])  # quantiles of the selecting score at the knots
 _BENDS = np.array([0.01, 0.03, 0.1, 0.3, 1.0])  # standard deviations of the bends of a gap curve, in logits
@@ -98,47 +98,46 @@ class Requests:
         return float(away @ away) / freedom
 
 
-def _looks(
-    logits: Array, kind: ReplicaKind, requests: Requests
-) -> tuple[list[tuple[Array, Array]], float, float, float]:
-    """Return the second looks at selected rows that this kind of replica gives.
+class _Looks(NamedTuple):
+    """Second looks at selected rows."""
 
-    They are the scores that selected and how far these exceed the look, once per look; the variance of the look; by how
-    much the gap of the served score is larger, and by how much the variance of the true scores about it.
-    """
-    size, served, best, variance = logits.shape[1], _served(logits, kind), requests.best, requests.variance
-    if kind.exchangeable:
+    pairs: list[tuple[Array, Array]]  # scores that selected, and how far they exceed the look: once per look
+    noise: float  # variance of a look
+    scale: float = 1.0  # by how much the gap of the served score is larger
+    spread: float = 1.0  # by how much the variance of the true scores about it is
+
+
+def _looks(logits: Array, kind: ReplicaKind, requests: Requests) -> _Looks:
+    """Return the second looks that this kind of replica gives."""
+    best, variance, table = requests.best, requests.variance, kind.table(ReplicaTable.of_rows(logits))
+    served, others, size = table.served, table.served + table.gap, logits.shape[1]
+    if kind.exchangeable:  # the others look
         won = best(served)
-        center, slope = float(served.mean()), kind.slope(np.cov(logits.T))
-        look = center + (logits[:, 1:] - center) / slope
-        others = look[won]
-        noise = float(others.var(axis=1, ddof=1).mean()) if size > 2 else float(np.var(look[:, 0] - logits[:, 0])) / 2
-        return [(served[won], served[won] - others.mean(axis=1))], noise / (size - 1), 1.0, 1.0
+        noise = float(table.spread[won].mean()) if size > 2 else float(np.var(table.gap)) / 2
+        return _Looks([(served[won], -table.gap[won])], noise / (size - 1))
     pairs, total = [], variance(served)
     if kind.served_is_a_column:  # each bootstrap selects
-        between = logits[:, 1:]
-        mean, count = between.mean(axis=1), size - 1
-        noise = float(between.var(axis=1, ddof=1).mean()) if count > 1 else float(np.var(mean - served))
-        outwards = max(float(np.cov(mean, served)[0, 1]) / float(served.var()) - 1, 0.0)
+        between, count = logits[:, 1:], size - 1
+        outwards = max(float(np.cov(others, served)[0, 1]) / float(served.var()) - 1, 0.0)
         for column in between.T:
             won, look = best(column), served
             if count > 1:  # if the bootstraps rise more steeply than the served score, so does it than the truth
-                look = (count * mean - column) / (count - 1) - outwards * (served - served.mean())
+                look = (count * others - column) / (count - 1) - outwards * (served - served.mean())
             pairs.append((column[won], column[won] - look[won]))
-        of_look = noise / (count - 1) if count > 1 else 0.0
+        noise = float(table.spread.mean()) / (count - 1) if count > 1 else 0.0
         wider = float(np.mean([variance(column) for column in between.T])) / total
-        differences = variance(between[:, 0] - between[:, 1]) / 2 if count > 1 else variance(mean - served)
-        return pairs, of_look, float(np.sqrt(wider)), (1 - min(differences / total, 0.9)) * wider
-    of_look = float(logits.var(axis=1, ddof=1).mean())
-    variances = []
-    for column in logits.T:
+        differences = variance(between[:, 0] - between[:, 1]) / 2 if count > 1 else variance(table.gap)
+        return _Looks(pairs, noise, float(np.sqrt(wider)), (1 - min(differences / total, 0.9)) * wider)
+    noise, variances = float(table.spread.mean()), []
+    for column in logits.T:  # each member looks
         rest = (size * served - column) / (size - 1)
         won = best(rest)
         variances.append(variance(rest))
         pairs.append((rest[won], rest[won] - column[won]))
-    less, (own, other) = float(np.mean(variances)), (of_look / size, of_look / (size - 1))
+    less, (own, other) = float(np.mean(variances)), (noise / size, noise / (size - 1))
     scale = own / np.sqrt(total) / (other / np.sqrt(less))
-    return pairs, of_look, float(scale), own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
+    spread = own * (1 - min(own / total, 0.9)) / (other * (1 - min(other / less, 0.9)))
+    return _Looks(pairs, noise, float(scale), spread)
 
 
 def _served(logits: Array, kind: ReplicaKind) -> Array:
@@ -180,9 +179,9 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
     """
     served = _served(logits, kind)
     served = served[requests.best(served)]
-    pairs, of_look, scale, spread = _looks(logits, kind, requests)
-    z = np.concatenate([(score - score.mean()) / (float(score.std()) or 1.0) for score, _ in pairs])
-    gap = np.concatenate([gap for _, gap in pairs])
+    looks = _looks(logits, kind, requests)
+    z = np.concatenate([(score - score.mean()) / (float(score.std()) or 1.0) for score, _ in looks.pairs])
+    gap = np.concatenate([gap for _, gap in looks.pairs])
     knots = np.unique(np.quantile(z, _KNOTS))
     if len(z) < _MIN_WINNERS or len(knots) < len(_KNOTS):
         raise UncurseError(f"too few different winners of requests: {len(z)}; pass {_MIN_WINNERS} requests or more")
@@ -191,7 +190,7 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
     gram, moment = features @ features.T, features @ gap
     line = np.linalg.lstsq(features[:2].T, gap, rcond=None)[0]
     # Looks at the same winner, and the k best of a request, are alike.
-    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(pairs) * requests.k
+    noise = float(np.mean(np.square(gap - line @ features[:2]))) * len(looks.pairs) * requests.k
 
     def fit(width: float) -> tuple[float, Array, Array]:
         prior = np.append([0.0, 0.0], np.full(len(knots) - 2, width**-2))
@@ -205,14 +204,14 @@ def _luck(logits: Array, kind: ReplicaKind, requests: Requests) -> _Luck:
 
     _, coefficients, covariance = max((fit(width) for width in _BENDS), key=lambda each: each[0])
     residual = float(np.mean(np.square(gap - coefficients @ features)))
-    variance = spread * max(residual - of_look, 0.0)
+    variance, scale = looks.spread * max(residual - looks.noise, 0.0), looks.scale
     return _Luck(
         float(served.mean()), float(served.std()), basis, scale * coefficients, scale**2 * covariance, variance
     )
 
 
 @dataclass(frozen=True)
-class WinnersEstimate:
+class WinnersEstimate(Estimate):
     """Estimate of the true rates among winners of requests, with its errors.
 
     `labels` gives the log odds of labeled rows, and `labeled` their luck. If they are winners it is the difference of
@@ -237,7 +236,7 @@ class WinnersEstimate:
 
     def log_error(self, top: TopShare) -> float:
         """Return the standard error of the log of the mean estimate on the top share."""
-        p = np.asarray(logistic(self.log_odds(top.served)), np.float64)
+        p = self.rates[top.cells]
         error = top.sampling_error(p, p, self.luck.variance * np.square(p * (1 - p)))
         if self.labels is not None:
             served = top.served if self.labeled else np.clip(top.served, *self.labels.ends)
@@ -245,7 +244,7 @@ class WinnersEstimate:
         if self.labels is None or self.labeled is not None:
             error += top.squared_error(p, self.luck.features(top.served), self.luck.covariance)
             before = top.served if self.labeled is None else self.labeled.true_score(top.served)
-            change = top.log_mean(before) - top.log_mean(self.luck.true_score(top.served))
+            change = top.log_mean(logistic(before)) - top.log_mean(logistic(self.luck.true_score(top.served)))
             by_features = 0.0 if self.labeled is None else _BY_FEATURES
             error += ((self.kind.correction_error / 2) ** 2 + by_features**2) * change**2
         return float(np.sqrt(error))
@@ -257,7 +256,7 @@ class WinnersEstimate:
         if self.labels is None and self.kind.no_interval:
             return None
         variance, freedom = self.kind.level_variance(self.table.levels)
-        return top.level_error(self.log_odds(top.served), variance), freedom
+        return top.level_error(self.rates[top.cells], variance), freedom
 
 
 def fit_requests(
@@ -273,7 +272,7 @@ def fit_requests(
     """Fit to the winners of requests; `scores` are the rows of the pool (n, S), `labeled_scores` those with labels."""
     kind, spec = replica_kind(replicas), pool.spec
     rows = None if labeled is None else kind.table_of(labeled, "labeled rows")
-    scaling = (1.0, 0.0) if rows is None else fit_scaling(TruthModel(rows, kind.name))
+    scaling = (1.0, 0.0) if rows is None else fit_scaling(kind, rows)
 
     def logits_of(scores: Float) -> Array:
         return np.asarray(scaling[0] * converted(scores.T.astype(np.float64), spec)[1].T + scaling[1])
@@ -294,10 +293,9 @@ def fit_requests(
         no_interval="" if labeled else kind.no_interval,
     )
     if np.ptp(logits, axis=1).max() <= _IDENTICAL * np.ptp(served) and labeled is None:
-        reason = "the replicas are identical, so they show no noise"
-        warn_user(f"{reason}; was the seed changed?")
-        record = replace(record, method="nothing", reason=reason, no_interval=reason)
-        return Solution(on_scores(spec, Affine(1.0, 0.0)), record)
+        warn_user(f"{NO_NOISE}; was the seed changed?")
+        record = replace(record, method="nothing", reason=NO_NOISE, no_interval=NO_NOISE)
+        return Solution(Affine(1.0, 0.0), record)
     check_replicas(kind, pool, None)
     luck = _luck(logits, kind, requests)
     table = replace(kind.table(ReplicaTable.of_rows(logits[won])), levels=levels)
@@ -329,11 +327,11 @@ def fit_requests(
     final: Estimate = estimate
     if rows is None:
         all_rows = kind.table(ReplicaTable.of_rows(logits))
-        final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), [TopShare(table, 1.0)])
+        final = cautious = Cautious.of(estimate, kind.under_fit(all_rows), top_shares(table, [1.0]))
         if cautious.share < 1:
-            reason += f"; {100 * cautious.share:.0f}% of it is taken off, because models of this kind usually "
-            reason += "under-predict their top, which replicas do not show: labeled rows would settle it"
+            reason += f"; {100 * cautious.share:.0f}% of it is taken off, because {UNDER_FIT}"
     low, high = np.quantile(served[won], _ENDS)
     x = np.unique(np.concatenate([np.quantile(served[won], _GRID), np.linspace(low, high, 64)]))
-    maps = [Affine(*scaling)] if scaling != (1.0, 0.0) else []
-    return Solution(on_scores(spec, *maps, monotone_curve(x, final.log_odds(x))), replace(record, reason=reason), final)
+    curve = monotone_curve(x, final.log_odds(x))
+    score_map = curve if scaling == (1.0, 0.0) else compose(Affine(*scaling), curve, scale="logit")
+    return Solution(score_map, replace(record, reason=reason), final)

@@ -66,6 +66,13 @@ class Shrinkage:
         error = float(np.sqrt(w @ np.square(influence) / rows))
         return cls(value, error, center, noise, spread, identical)
 
+    @property
+    def estimates(self) -> dict[str, float]:
+        """Fields of a record."""
+        names = ("lambda_", "standard_error", "center", "noise_variance", "score_variance")
+        values = (self.value, self.error, self.center, self.noise, self.variance)
+        return dict(zip(names, values, strict=True))
+
     def map(self, link: str = "logistic", *, curvature: bool = False) -> ScoreMap:
         """Return the map φ(λl + (1 − λ)c), or with curvature E[φ(l*) | l] where l* | l is N(λl + (1 − λ)c, λV)."""
         intercept = (1 - self.value) * self.center
@@ -125,31 +132,28 @@ def by_segment(
     `positive` replaces a λ that is too low, or raises an error that names the segment; `center_of` gives the center of
     a segment if it is not the mean of its served score.
     """
-    parts = {name: kind.columns(part.moments) for name, part in pool.segments.items()}
-    rows = np.array([part.moments.effective_rows for part in pool.segments.values()])
-    spread = np.array([covariance[0, 0] for _, covariance in parts.values()])
+    parts = list(pool.segments.values())
+    columns = [kind.columns(part.moments) for part in parts]
+    rows = np.array([part.moments.effective_rows for part in parts])
+    means, spread = (np.array(values) for values in zip(*((m[0], c[0, 0]) for m, c in columns), strict=True))
+    noise = np.array([float(kind.noise_variance(c)) if variance is None else variance for _, c in columns])
     known = (rows > 2 * (1 + 1e-9)) & (spread > 0)
-    noise = np.array([float(kind.noise_variance(c)) if variance is None else variance for _, c in parts.values()])
+    n = np.where(known, rows, 0.0)
     # The common 1 − λ is that within segments: the spread between centers is not noise.
-    common, ratios = whole.noise / whole.variance, np.full(len(rows), np.nan)
-    if known.any():
-        n = rows[known]
-        ratios[known] = noise[known] / spread[known]
-        common = float(n @ noise[known]) / float(n @ spread[known])
+    common = float(n @ noise) / float(n @ spread) if known.any() else whole.noise / whole.variance
     values = np.full(len(rows), 1 - common)
     if common > 0:  # in log(1 − λ), whose errors are nearly normal also for a few rows, and no λ is negative by chance
-        differences = 0 if variance is not None else kind.differences(len(next(iter(parts.values()))[0]))
-        errors = np.full(len(rows), np.inf)
+        ratios, errors = np.full(len(rows), common), np.full(len(rows), np.inf)
+        ratios[known] = np.maximum(noise[known] / spread[known], common / 100)
+        differences = 0 if variance is not None else kind.differences(len(columns[0][0]))
         errors[known] = [normal_error(1 - common, n, differences, kind.exchangeable) / common for n in rows[known]]
         errors[known] *= np.sqrt(rows[known] / 2 * polygamma(1, (rows[known] - 1) / 2))  # of the log of a variance
-        logs = np.log(np.maximum(np.where(known, ratios, common), common / 100))
-        values = 1 - np.exp(shrink_towards(float(np.log(common)), logs, errors))
-    means = np.array([mean[0] for mean, _ in parts.values()])
+        values = 1 - np.exp(shrink_towards(float(np.log(common)), np.log(ratios), errors))
     if center_of is not None:
-        means = np.array([center_of(part) for part in pool.segments.values()])
+        means = np.array([center_of(part) for part in parts])
     centers = shrink_towards(whole.center, means, np.sqrt(np.maximum(spread, whole.variance) / rows))
     found = {}
-    for i, name in enumerate(parts):
+    for i, name in enumerate(pool.segments):
         value = positive(float(values[i]), f" in segment {name!r}")
         noise_of = (1 - value) * float(spread[i]) if known[i] else whole.noise
         found[name] = replace(whole, value=value, center=float(centers[i]), noise=noise_of)

@@ -24,9 +24,9 @@ from ..links import check_space, get_link, logistic
 from ..maps import Affine, ScoreMap, Segmented, compose
 from ..threads import one_blas_thread
 from ..validation import check_choice, check_flag, check_number, check_numbers, warn_user
-from .fitted import Method, Solution, on_scores
+from .fitted import Method, Solution
 from .label_free import Monotone, label_free_estimate, lines_of
-from .noise import check_log_odds, check_replicas, replica_kind, served_lead
+from .noise import NO_NOISE, check_log_odds, check_replicas, replica_kind, served_lead
 from .records import FitRecord
 from .remaining_error import Estimate
 from .shrinkage import Shrinkage, by_segment, segment_records
@@ -213,23 +213,23 @@ def fit_vad(
     variance: float | None = None,
 ) -> Solution:
     """Fit to evidence; `table` shows the error of λ, and `variance` is a known V."""
-    kind, spec, rows = replica_kind(vad.replicas), pool.spec, None
+    kind, rows = replica_kind(vad.replicas), None
     if vad.calibrator is None and labeled is not None:
         raise UncurseError("there are labeled rows but no calibrator; pass one, such as VAD(calibrator='platt')")
     if table is not None:
         check_log_odds(table, squares=vad.shape == "straight")
     shrinkage = Shrinkage.of(pool.moments, kind, variance=variance, table=table)
     if variance is None and shrinkage.identical:
-        warn_user("the replicas are identical, so they show no noise; was the seed changed?")
+        warn_user(f"{NO_NOISE}; was the seed changed?")
+    score_map: ScoreMap
     estimate: Estimate | None = None
     segments: dict[str, Shrinkage] = {}
     if vad.shape == "monotone":
         if pool.segments or variance is not None:
             raise UncurseError("shape='monotone' needs replicas and has no segments; fit one VAD for each segment")
-        estimate = monotone = Monotone.fit(
-            TruthModel(kind.table_of(pool, "pool"), vad.replicas), lines_of(pool.moments, kind)
-        )
-        score_map, no_interval = on_scores(spec, monotone.map()), kind.no_interval
+        model = TruthModel(table or kind.table_of(pool, "pool"), vad.replicas)
+        estimate = monotone = Monotone.fit(model, lines_of(pool.moments, kind))
+        score_map, no_interval = monotone.map(), kind.no_interval
     else:
         shrinkage = replace(shrinkage, value=_positive(vad, shrinkage, shrinkage.value))
         center_of = None
@@ -242,12 +242,12 @@ def fit_vad(
             )
         if center_of is not None:
             shrinkage = replace(shrinkage, center=center_of(pool))
-        score_map = on_scores(spec, map_of(shrinkage))
+        score_map = map_of(shrinkage)
         if pool.segments:
-            score_map = Segmented(score_map, {name: on_scores(spec, map_of(one)) for name, one in segments.items()})
+            score_map = Segmented(score_map, {name: map_of(one) for name, one in segments.items()})
         no_interval = _no_interval(vad, pool, shrinkage, variance)
         if not no_interval:
-            no_interval, model = kind.no_interval, TruthModel(kind.table_of(pool, "pool"), vad.replicas)
+            no_interval, model = kind.no_interval, TruthModel(table or kind.table_of(pool, "pool"), vad.replicas)
             try:
                 estimate = label_free_estimate(model, shrinkage, lines_of(pool.moments, kind))
             except UncurseError as error:  # such as few rows, or a cap: the map needs no estimate
@@ -266,12 +266,8 @@ def fit_vad(
         calibrator=vad.calibrator,
         curvature=vad.curvature,
         shape=vad.shape,
-        lambda_=shrinkage.value,
-        standard_error=shrinkage.error,
-        center=shrinkage.center,
-        noise_variance=shrinkage.noise,
-        score_variance=shrinkage.variance,
         segments=segment_records(pool, segments),
+        **shrinkage.estimates,
     )
     return Solution(score_map, record, estimate)
 
@@ -285,7 +281,7 @@ def _no_interval(vad: VAD, pool: Evidence, shrinkage: Shrinkage, variance: float
     if vad.link != "logistic":
         return f"they need link='logistic', not {vad.link!r}"
     if shrinkage.identical:
-        return "the replicas are identical, so they show no noise"
+        return NO_NOISE
     return "" if pool.replicas is not None else "fit VAD(intervals=True), or pass evidence of a log"
 
 
