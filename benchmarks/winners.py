@@ -125,8 +125,7 @@ def headlines(data: Path, draws: int) -> None:
         half = rng.binomial(shown, 0.5)
         own = rng.hypergeometric(clicks, shown - clicks, half)
         rate, check = own / half, (clicks - own) / (shown - half)
-        smooth = (own + 0.5) / (half + 1)
-        found = uncurse.winner(rate, standard_error=np.sqrt(smooth * (1 - smooth) / half), groups=test)
+        found = uncurse.winner(own, trials=half, groups=test)
         place = np.array([best.index for best in found])
         order = codes[place]
         corrected, later, before = np.array([best.estimate for best in found]), check[place], rate[place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,15 @@ from .app import app
 from .output import Format, Quiet, check_outputs, emit, note
 from .reading import program_facts
 
+_LISTED = 20  # groups in a terminal
+#: Options of columns: those that a table needs, and those that it may have. The first two tell tables apart.
+_FORMS = (
+    (("--successes", "--trials"), ("--candidate", "--group")),
+    (("--estimate", "--standard-error"), ("--candidate", "--group")),
+    (("--score", "--candidate", "--item"), ("--cluster", "--group")),
+    ((), ("--item", "--cluster")),
+)
+
 
 @app.command()
 def winner(
@@ -24,12 +34,14 @@ def winner(
             help="Parquet or CSV file; samples_*.jsonl of lm-evaluation-harness; .eval or .json logs of Inspect.",
         ),
     ],
+    successes: Annotated[str | None, typer.Option(help="Column of successes, such as clicks.")] = None,
+    trials: Annotated[str | None, typer.Option(help="Column of trials, such as impressions.")] = None,
+    estimate: Annotated[str | None, typer.Option(help="Column of estimates, instead of successes.")] = None,
+    standard_error: Annotated[str | None, typer.Option(help="Column of their standard errors.")] = None,
     item: Annotated[str | None, typer.Option(help="Column of the items, such as questions.")] = None,
     candidate: Annotated[str | None, typer.Option(help="Column of the candidates, such as models.")] = None,
     score: Annotated[str | None, typer.Option(help="Column of the scores, or name of a metric or scorer.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Column of clusters of related items.")] = None,
-    estimate: Annotated[str | None, typer.Option(help="Column of estimates, instead of items and scores.")] = None,
-    standard_error: Annotated[str | None, typer.Option(help="Column of their standard errors.")] = None,
     group: Annotated[str | None, typer.Option(help="Column of groups, such as tests; each has a winner.")] = None,
     lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help="The lowest score wins.")] = False,
     report: options.ReportFile = None,
@@ -38,66 +50,99 @@ def winner(
 ) -> None:
     """Pick the best of many candidates, and correct its value.
 
-    The best of many noisy values is too high on average, because luck helped to pick it.
+    The best of many noisy values is too high on average, because luck helped to pick it. Without names of columns, a
+    table has a row for each item and a column for each candidate.
 
     \b
     Examples:
-      uncurse winner results.csv --item id --candidate model --score correct --report report.html
-      uncurse winner tests.csv --estimate ctr --standard-error se --group test
+      uncurse winner tests.csv --successes clicks --trials impressions --group test
+      uncurse winner scores.csv --report report.html
+      uncurse winner results.csv --item id --candidate model --score correct
       uncurse winner results/*/samples_*.jsonl
     """
-    import polars as pl
-
     from .. import winners
-    from ..logs.files import kind_of
     from ..winners.winner import cells_of
 
     check_outputs({"--report": report}, results)
+    given = {
+        "--successes": successes, "--trials": trials, "--estimate": estimate, "--standard-error": standard_error,
+        "--item": item, "--candidate": candidate, "--score": score, "--cluster": cluster, "--group": group,
+    }  # fmt: skip
+    columns = {option: name for option, name in given.items() if name is not None}
     suffixes = {Path(path).suffix for path in results}
     higher = not lower_is_better
-    if suffixes == {".jsonl"}:
-        found = winners.winner(winners.from_lm_eval(results, score), higher_is_better=higher)
-    elif suffixes <= {".eval", ".json"}:
-        found = winners.winner(winners.from_inspect(results, score), higher_is_better=higher)
+    if suffixes <= {".jsonl"} or suffixes <= {".eval", ".json"}:
+        _check_options(columns, (), ("--score",), "files of evaluations")
+        read = winners.from_lm_eval if suffixes == {".jsonl"} else winners.from_inspect
+        found = winners.winner(read(results, score), higher_is_better=higher)
     else:
-        try:
-            readers = {"csv": lambda path: pl.read_csv(path, infer_schema_length=None), "parquet": pl.read_parquet}
-            frame = pl.concat([readers[kind_of(path)](path) for path in results])
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise UncurseError(f"cannot read {', '.join(results)}: {str(error).splitlines()[0]}") from None
-        columns = {"--item": item, "--candidate": candidate, "--score": score}
-        if estimate is not None:
-            columns = {"--estimate": estimate, "--standard-error": standard_error}
-        for option, name in columns.items():
-            if name is None:
-                raise UncurseError(f"{option} is missing; name a column of {results[0]}, or --estimate with its error")
-        for name in (*columns.values(), group, cluster, candidate):
-            if name is not None and name not in frame.columns:
-                raise UncurseError(f"{results[0]} has no column {name!r}; it has {', '.join(frame.columns)}")
-        if estimate is None:
-            roles = {"item": str(item), "candidate": str(candidate), "score": str(score)}
-            scores = winners.from_frame(frame, **roles, cluster=cluster, group=group)
-            found = winners.winner(scores, higher_is_better=higher)
-        else:
-            found = winners.winner(
-                frame[estimate].to_numpy(),
-                standard_error=frame[str(standard_error)].to_numpy(),
-                groups=None if group is None else frame[group].to_numpy(),
-                names=None if candidate is None else [str(name) for name in frame[candidate]],
-                higher_is_better=higher,
-            )
+        found = _of_table(results, columns, higher)
     if report is not None:
         from ..report import winner_page
 
         winner_page(found, {"Results": results, **program_facts()}).to_html(report)
     table = found.to_frame()
-    content: dict[str, Any] = {"groups": table.to_dicts()}
-    text = "\n".join(aligned(cells_of(table)))
     if isinstance(found, winners.Winner):
-        text = f"{found!r}\n{found.reason}\n\n{text}"
         names = ("name", "observed", "estimate", "probability_best", "expected_loss")
         content = {**{name: getattr(found, name) for name in names}, "candidates": table.to_dicts()}
         content["interval"] = list(found.interval())
-    emit(format, text, "winner", content)
+        more = ""
+    else:
+        mean = found.mean()
+        content = {"observed": mean.observed, "estimate": mean.estimate, "interval": list(mean.interval())}
+        content["groups"] = table.to_dicts()
+        more = (
+            f"\nThe first {_LISTED} of {len(table):,} groups; --format json prints all." if len(table) > _LISTED else ""
+        )
+        table = table.head(_LISTED)
+    text = "\n".join(aligned(cells_of(table)))
+    emit(format, f"{found!r}\n{found.reason}\n\n{text}{more}", "winner", content)
     if report is not None:
         note(f"written to {report}")
+
+
+def _of_table(results: list[str], columns: dict[str, str], higher: bool) -> Any:
+    """Return the winner in tables whose columns are named by options."""
+    import narwhals.stable.v2 as nw
+    import polars as pl
+
+    from .. import winners
+    from ..logs.files import kind_of
+    from ..winners.scores import numbers_of
+
+    readers = {"csv": lambda path: pl.read_csv(path, infer_schema_length=None), "parquet": pl.read_parquet}
+    try:
+        frame = pl.concat([readers[kind_of(path)](path) for path in results])
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UncurseError(f"cannot read {', '.join(results)}: {str(error).splitlines()[0]}") from None
+    needed, allowed = next(form for form in _FORMS if not form[0] or {*form[0][:2]} & {*columns})
+    _check_options(columns, needed, allowed, needed[0] if needed else "a table with a column for each candidate")
+    for name in columns.values():
+        if name not in frame.columns:
+            raise UncurseError(f"{results[0]} has no column {name!r}; it has {', '.join(frame.columns)}")
+    own = {option.strip("-"): name for option, name in columns.items()}
+    if not needed:
+        clusters = frame[own["cluster"]].to_numpy() if "cluster" in own else None
+        try:
+            return winners.winner(frame.drop(columns.values()), clusters=clusters, higher_is_better=higher)
+        except UncurseError as error:
+            raise UncurseError(f"{error}; if each score has a row, name --item, --candidate and --score") from None
+    if "item" in own:
+        return winners.winner(winners.from_frame(frame, **own), higher_is_better=higher)
+    values, errors = (numbers_of(nw.from_native(frame), columns[option], missing=False) for option in needed)
+    return winners.winner(
+        values,
+        **{needed[1].strip("-").replace("-", "_"): errors},
+        groups=frame[own["group"]].to_numpy() if "group" in own else None,
+        names=frame[own["candidate"]].to_list() if "candidate" in own else [f"row {row}" for row in range(len(frame))],
+        higher_is_better=higher,
+    )
+
+
+def _check_options(columns: Collection[str], needed: Sequence[str], allowed: Sequence[str], what: str) -> None:
+    for option in needed:
+        if option not in columns:
+            raise UncurseError(f"{option} is missing; {what} needs it")
+    for option in columns:
+        if option not in needed and option not in allowed:
+            raise UncurseError(f"{option} does not belong to {what}; leave it out")
