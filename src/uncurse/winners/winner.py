@@ -26,7 +26,7 @@ from ..validation import (
     check_scores,
     check_share,
 )
-from .posterior import Candidates, Index, pool, posteriors
+from .posterior import Candidates, pool, posteriors
 from .scores import Scores, codes_of
 
 _DRAWS = 40  # of the prior, for the interval of an impact
@@ -357,9 +357,7 @@ def winner(
     else:
         if clusters is not None or sample_weight is not None:
             raise UncurseError("clusters and sample_weight are for scores of items, without trials and standard_error")
-        if trials is not None and standard_error is not None:
-            raise UncurseError("trials and standard_error both describe the errors; pass one of them")
-        values, variance = _rates(scores, trials) if standard_error is None else _estimates(scores, standard_error)
+        values, variance, rates = _estimates(scores, trials, standard_error, groups)
         listed = list(map(str, range(len(values)) if names is None else names))
         check_length(np.asarray(listed), len(values), "names")
     count = len(listed)
@@ -368,18 +366,15 @@ def winner(
     if of_items:
         candidates, shared = table.candidates(codes, direction)
     else:
-        rates = trials is not None
-        if standard_error is not None:
-            variance, rates = _variance(values, variance, codes)
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
         bounds = (min(0.0, direction), max(0.0, direction)) if rates else None
         candidates = Candidates(direction * values[order], variance[order], starts, bounds)
         shared = np.zeros(len(labels))
-    rated = "The values are not taken as rates."
+    limits, taken = (-np.inf, np.inf), "not taken as rates"
     if candidates.bounds is not None:
-        each = "" if of_items else f" of about {1 / np.median(candidates.variance):,.0f} trials each"
-        rated = f"The values are taken as rates{each}."
-    limits = (-np.inf, np.inf) if candidates.bounds is None else (0.0, 1.0)
+        limits, taken = (0.0, 1.0), "taken as rates"
+        if not of_items:
+            taken += f" of about {1 / np.median(candidates.variance):,.0f} trials each"
     prior, parts = posteriors(candidates)
     found: list[Any] = [None] * len(labels)
     evidence, means, variances = np.empty((3, len(labels), len(prior)))
@@ -400,52 +395,46 @@ def winner(
                 index, listed[index], "" if groups is None else labels[group], float(direction * observed[place]),
                 float(estimates[place]), float(best[place]), float(part.loss[i]), [listed[j] for j in original],
                 direction * observed, errors[own], estimates, best, place, theta, density, float(shared[group]),
-                limits, rated,
+                limits, f"The values are {taken}.",
             )  # fmt: skip
     return found[0] if groups is None else Winners(found, prior, evidence, means, variances)
 
 
-def _rates(successes: Any, trials: Any) -> tuple[Array, Array]:
-    """Return rates and 1 / trials."""
-    counts = check_scores(successes, "value", name="successes")
-    of_each = np.full(len(counts), trials) if np.ndim(trials) == 0 else trials
-    counts, each = check_counts(counts, of_each, len(counts), "successes")
-    return counts / np.asarray(each), 1 / np.asarray(each)
-
-
-def _estimates(estimates: Any, standard_error: ArrayLike) -> tuple[Array, Array]:
-    """Return estimates and the variances of their errors."""
-    values = check_scores(estimates, "value", name="estimates").astype(np.float64)
-    errors = check_numbers(standard_error, "standard_error").astype(np.float64)
-    if errors.ndim:
-        check_length(errors, len(values), "standard_error")
-    errors = np.broadcast_to(errors, values.shape)
-    check_finite(errors, "standard_error", LARGEST_SCORE)
-    if errors.min() <= 0:
-        raise UncurseError(
-            f"standard_error[{errors.argmin()}] is {errors.min():g}; pass numbers above 0, or successes and trials"
-        )
-    return values, errors**2
-
-
-def _variance(values: Array, variance: Array, codes: Index) -> tuple[Array, bool]:
-    """Return 1 / trials and True for rates; else the variances and False.
+def _estimates(estimates: Any, trials: Any, standard_error: Any, groups: ArrayLike | None) -> tuple[Array, Array, bool]:
+    """Return rates, 1 / trials and True; or other estimates, the variances of their errors and False.
 
     Errors of rates show in their sizes: within groups, they rise and fall with the estimates. A lucky rate near 1 has a
     small error, and near 0 a large one.
     """
+    if trials is not None and standard_error is not None:
+        raise UncurseError("trials and standard_error both describe the errors; pass one of them")
+    name, given = ("standard_error", standard_error) if trials is None else ("trials", trials)
+    values = check_scores(estimates, "value", name="estimates" if trials is None else "successes").astype(np.float64)
+    errors = check_numbers(given, name).astype(np.float64)
+    errors = errors if errors.ndim else np.full(len(values), errors)
+    if trials is not None:
+        check_counts(values, errors, len(values), "successes")
+        return values / errors, 1 / errors, True
+    check_length(errors, len(values), name)
+    check_finite(errors, name, LARGEST_SCORE)
+    if errors.min() <= 0:
+        raise UncurseError(
+            f"{name}[{errors.argmin()}] is {errors.min():g}; pass numbers above 0, or successes and trials"
+        )
+    variance = errors**2
     if values.min() < 0 or values.max() > 1:
-        return variance, False
+        return values, variance, False
     own = values * (1 - values)
-    binomial = np.maximum(own, 0.7 * np.sqrt(variance))  # also where no trial succeeded, or all did
+    binomial = np.maximum(own, 0.7 * errors)  # also where no trial succeeded, or all did
+    _, codes = codes_of(np.zeros(len(values)) if groups is None else groups, len(values), "groups")
     x, y = (part - (np.bincount(codes, part) / np.bincount(codes))[codes] for part in np.log([binomial, variance]))
     if x @ y <= 0.5 * (x @ x):
-        return variance, False
+        return values, variance, False
     wrong = np.flatnonzero((variance > own) & (own > 0))
     if wrong.size:
         at = wrong[0]
         raise UncurseError(
-            f"standard_error[{at}] is {variance[at] ** 0.5:g}, but a rate of {values[at]:g} has at most "
+            f"standard_error[{at}] is {errors[at]:g}, but a rate of {values[at]:g} has at most "
             f"{own[at] ** 0.5:.2g}; pass rates and their errors in the same unit, or successes and trials"
         )
-    return variance / binomial, True
+    return values, variance / binomial, True
