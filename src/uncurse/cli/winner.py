@@ -16,12 +16,12 @@ from .output import Format, Quiet, check_outputs, emit, note
 from .reading import program_facts
 
 _LISTED = 20  # groups in a terminal
-#: Options of columns: those that a table needs, and those that it may have. The first two tell tables apart.
+#: Columns that a table needs, and those that it may have. The first two tell tables apart.
 _FORMS = (
-    (("--successes", "--trials"), ("--candidate", "--group")),
-    (("--estimate", "--standard-error"), ("--candidate", "--group")),
-    (("--score", "--candidate", "--item"), ("--cluster", "--group")),
-    ((), ("--item", "--cluster")),
+    (("successes", "trials"), ("candidate", "group")),
+    (("estimate", "standard_error"), ("candidate", "group")),
+    (("score", "candidate", "item"), ("cluster", "group")),
+    ((), ("item", "cluster")),
 )
 
 
@@ -65,14 +65,14 @@ def winner(
 
     check_outputs({"--report": report}, results)
     given = {
-        "--successes": successes, "--trials": trials, "--estimate": estimate, "--standard-error": standard_error,
-        "--item": item, "--candidate": candidate, "--score": score, "--cluster": cluster, "--group": group,
+        "successes": successes, "trials": trials, "estimate": estimate, "standard_error": standard_error,
+        "item": item, "candidate": candidate, "score": score, "cluster": cluster, "group": group,
     }  # fmt: skip
-    columns = {option: name for option, name in given.items() if name is not None}
+    columns = {role: name for role, name in given.items() if name is not None}
     suffixes = {Path(path).suffix for path in results}
     higher = not lower_is_better
-    if suffixes <= {".jsonl"} or suffixes <= {".eval", ".json"}:
-        _check_options(columns, (), ("--score",), "files of evaluations")
+    if suffixes == {".jsonl"} or suffixes <= {".eval", ".json"}:
+        _check_options(columns, (), ("score",), "files of evaluations")
         read = winners.from_lm_eval if suffixes == {".jsonl"} else winners.from_inspect
         found = winners.winner(read(results, score), higher_is_better=higher)
     else:
@@ -81,28 +81,22 @@ def winner(
         from ..report import winner_page
 
         winner_page(found, {"Results": results, **program_facts()}).to_html(report)
-    table = found.to_frame()
-    if isinstance(found, winners.Winner):
-        names = ("name", "observed", "estimate", "probability_best", "expected_loss")
-        content = {**{name: getattr(found, name) for name in names}, "candidates": table.to_dicts()}
-        content["interval"] = list(found.interval())
-        more = ""
-    else:
-        mean = found.mean()
-        content = {"observed": mean.observed, "estimate": mean.estimate, "interval": list(mean.interval())}
-        content["groups"] = table.to_dicts()
-        more = (
-            f"\nThe first {_LISTED} of {len(table):,} groups; --format json prints all." if len(table) > _LISTED else ""
-        )
-        table = table.head(_LISTED)
-    text = "\n".join(aligned(cells_of(table)))
-    emit(format, f"{found!r}\n{found.reason}\n\n{text}{more}", "winner", content)
+    value, table = found.mean() if isinstance(found, winners.Winners) else found, found.to_frame()
+    single = value is found
+    content: dict[str, Any] = {name: getattr(value, name) for name in ("observed", "estimate")}
+    content |= {"interval": list(value.interval()), "candidates" if single else "groups": table.to_dicts()}
+    if single:
+        content |= {name: getattr(value, name) for name in ("name", "probability_best", "expected_loss")}
+    lines = aligned(cells_of(table if single else table.head(_LISTED)))
+    if len(lines) <= len(table):
+        lines.append(f"The first {_LISTED} of {len(table):,} groups; --format json prints all.")
+    emit(format, "\n".join([repr(found), found.reason, "", *lines]), "winner", content)
     if report is not None:
         note(f"written to {report}")
 
 
 def _of_table(results: list[str], columns: dict[str, str], higher: bool) -> Any:
-    """Return the winner in tables whose columns are named by options."""
+    """Return the winner of tables, whose columns have these roles."""
     import narwhals.stable.v2 as nw
     import polars as pl
 
@@ -116,33 +110,28 @@ def _of_table(results: list[str], columns: dict[str, str], higher: bool) -> Any:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UncurseError(f"cannot read {', '.join(results)}: {str(error).splitlines()[0]}") from None
     needed, allowed = next(form for form in _FORMS if not form[0] or {*form[0][:2]} & {*columns})
-    _check_options(columns, needed, allowed, needed[0] if needed else "a table with a column for each candidate")
+    _check_options(columns, needed, allowed, f"--{needed[0]}" if needed else "a table with a column for each candidate")
     for name in columns.values():
         if name not in frame.columns:
             raise UncurseError(f"{results[0]} has no column {name!r}; it has {', '.join(frame.columns)}")
-    own = {option.strip("-"): name for option, name in columns.items()}
     if not needed:
-        clusters = frame[own["cluster"]].to_numpy() if "cluster" in own else None
+        clusters = frame[columns["cluster"]].to_numpy() if "cluster" in columns else None
         try:
             return winners.winner(frame.drop(columns.values()), clusters=clusters, higher_is_better=higher)
         except UncurseError as error:
             raise UncurseError(f"{error}; if each score has a row, name --item, --candidate and --score") from None
-    if "item" in own:
-        return winners.winner(winners.from_frame(frame, **own), higher_is_better=higher)
-    values, errors = (numbers_of(nw.from_native(frame), columns[option], missing=False) for option in needed)
-    return winners.winner(
-        values,
-        **{needed[1].strip("-").replace("-", "_"): errors},
-        groups=frame[own["group"]].to_numpy() if "group" in own else None,
-        names=frame[own["candidate"]].to_list() if "candidate" in own else [f"row {row}" for row in range(len(frame))],
-        higher_is_better=higher,
-    )
+    if "item" in needed:
+        return winners.winner(winners.from_frame(frame, **columns), higher_is_better=higher)
+    values, errors = (numbers_of(nw.from_native(frame), columns[role], missing=False) for role in needed)
+    names = frame[columns["candidate"]].to_list() if "candidate" in columns else [f"row {i}" for i in range(len(frame))]
+    groups = frame[columns["group"]].to_numpy() if "group" in columns else None
+    return winners.winner(values, **{needed[1]: errors}, groups=groups, names=names, higher_is_better=higher)
 
 
 def _check_options(columns: Collection[str], needed: Sequence[str], allowed: Sequence[str], what: str) -> None:
-    for option in needed:
-        if option not in columns:
-            raise UncurseError(f"{option} is missing; {what} needs it")
-    for option in columns:
-        if option not in needed and option not in allowed:
-            raise UncurseError(f"{option} does not belong to {what}; leave it out")
+    missing = [role for role in needed if role not in columns]
+    if missing:
+        raise UncurseError(f"--{missing[0].replace('_', '-')} is missing; {what} needs it")
+    extra = [role for role in columns if role not in (*needed, *allowed)]
+    if extra:
+        raise UncurseError(f"--{extra[0].replace('_', '-')} does not belong to {what}; leave it out")
