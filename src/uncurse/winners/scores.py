@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_length, check_numbers, check_weights, encode_names
+from ..validation import check_length, check_numbers, check_weights, encode_names, is_missing
 from .posterior import Candidates, Index
 
 
@@ -138,18 +138,18 @@ class Scores:
 
 def numbers_of(table: nw.DataFrame[Any], name: str, *, missing: bool = True) -> Array:
     """Return a column of numbers; empty cells are NaN if they may be missing."""
-    values = table[name].to_numpy()
-    try:
-        found = values.astype(np.float64, casting="same_kind" if values.dtype.kind in "mM" else "unsafe")
-    except (TypeError, ValueError):
-        for row, value in enumerate(table[name].to_list()):
+    column = table[name]
+    if column.dtype.is_numeric():
+        found = column.to_numpy().astype(np.float64)
+    else:
+        found = np.empty(len(column))
+        for row, value in enumerate(column.to_list()):
             try:
-                float("nan" if value is None else value)
+                found[row] = np.nan if is_missing(value) else value
             except (TypeError, ValueError):
                 raise UncurseError(
                     f"column {name!r} holds {value!r:.80} in row {row}; pass numbers, such as 1 for yes and 0 for no"
                 ) from None
-        raise
     if not missing and np.isnan(found).any():
         raise UncurseError(f"column {name!r} is empty in row {np.isnan(found).argmax()}; fill it, or drop that row")
     return found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -183,7 +183,7 @@ class Impact:
         return self.estimate - half, self.estimate + half
 
 
-class Winners(Sequence[Winner]):
+class Winners(list[Winner]):
     """The winner of each group, in the order in which the groups appear.
 
     Examples
@@ -196,19 +196,9 @@ class Winners(Sequence[Winner]):
     def __init__(
         self, winners: Sequence[Winner], prior: Array, evidence: Array, means: Array, variances: Array
     ) -> None:
-        self._winners = winners
+        super().__init__(winners)
         self._prior = prior  # weights of the priors
         self._evidence, self._means, self._variances = evidence, means, variances  # groups × priors
-
-    def __len__(self) -> int:
-        return len(self._winners)
-
-    @overload
-    def __getitem__(self, index: int) -> Winner: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Winner]: ...
-    def __getitem__(self, index: int | slice) -> Winner | Sequence[Winner]:
-        return self._winners[index]
 
     def impact(self, shipped: Sequence[str] | None = None) -> Impact:
         """Add up the effects of winners that were shipped.
