@@ -16,16 +16,7 @@ from scipy.special import ndtr
 from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table, number
-from ..validation import (
-    LARGEST_SCORE,
-    check_counts,
-    check_finite,
-    check_flag,
-    check_length,
-    check_numbers,
-    check_scores,
-    check_share,
-)
+from ..validation import check_counts, check_flag, check_length, check_scores, check_share
 from .posterior import Candidates, pool, posteriors
 from .scores import Scores, codes_of
 
@@ -77,7 +68,7 @@ class Winner:
     density: Array  # of the candidates on the grid
     shared_error: float  # standard error that all candidates have in common
     bounds: tuple[float, float]  # of true values
-    errors: str  # how the errors are known, in a sentence
+    taken: str  # whether the values were taken as rates, in a sentence
 
     @property
     def reason(self) -> str:
@@ -85,14 +76,14 @@ class Winner:
         count, lead = len(self.names), self.observed - float(self.observations.mean())
         luck = (self.observed - self.estimate) / lead if lead else 0.0
         if count == 1:
-            return f"{self.name} is the only candidate, so nothing was selected. {self.errors}"
+            return f"{self.name} is the only candidate, so nothing was selected. {self.taken}"
         if luck < 0.005:
             differ = f"differ by far more than their errors, so the value of {self.name} stands"
-            return f"The {count} candidates {differ if lead else 'have the same value'}. {self.errors}"
+            return f"The {count} candidates {differ if lead else 'have the same value'}. {self.taken}"
         spread, error = float(self.observations.std(ddof=1)), float(np.median(self.standard_errors))
         return (
             f"The {count} candidates have a standard deviation of {spread:.3g} and an error of about {error:.3g} each. "
-            f"About {min(luck, 1):.0%} of {self.name}'s lead over their mean is expected to be luck. {self.errors}"
+            f"About {min(luck, 1):.0%} of {self.name}'s lead over their mean is expected to be luck. {self.taken}"
         )
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
@@ -244,7 +235,7 @@ class Winners(list[Winner]):
         alone = f" {single:,} of them have one candidate: nothing was selected there." if single else ""
         return (
             f"All {len(self):,} groups share the distribution of their true values, and each group has its own center."
-            f"{alone} {self[0].errors}"
+            f"{alone} {self[0].taken}"
         )
 
     def __repr__(self) -> str:
@@ -400,13 +391,12 @@ def _estimates(estimates: Any, trials: Any, standard_error: Any, groups: ArrayLi
         raise UncurseError("trials and standard_error both describe the errors; pass one of them")
     name, given = ("standard_error", standard_error) if trials is None else ("trials", trials)
     values = check_scores(estimates, "value", name="estimates" if trials is None else "successes").astype(np.float64)
-    errors = check_numbers(given, name).astype(np.float64)
-    errors = errors if errors.ndim else np.full(len(values), errors)
+    given = np.full(len(values), given) if np.ndim(given) == 0 else given
+    errors = check_scores(given, "value", name=name).astype(np.float64)
     if trials is not None:
         check_counts(values, errors, len(values), "successes")
         return values / errors, 1 / errors, True
     check_length(errors, len(values), name)
-    check_finite(errors, name, LARGEST_SCORE)
     if errors.min() <= 0:
         raise UncurseError(
             f"{name}[{errors.argmin()}] is {errors.min():g}; pass numbers above 0, or successes and trials"
