@@ -231,7 +231,7 @@ def test_a_winner_prints_its_values_and_escapes_names():
     stood = winner([1.0, 2.0, 300.0], standard_error=0.01)
     assert "stands" in stood.reason
     tests = winner([0.0194, 0.0192, 0.5], standard_error=0.0001, groups=["x", "x", "y"])
-    assert "1 of them have one candidate" in tests.reason
+    assert "one candidate, where nothing was selected: 1." in tests.reason
     near = winner([0.01944, 0.01938], standard_error=0.0001)
     low, high = re.findall(r"interval (\S+) to (\S+),", repr(near))[0]
     assert float(high) - float(low) == pytest.approx(np.ptp(near.interval()), rel=0.05)

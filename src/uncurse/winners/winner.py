@@ -232,7 +232,7 @@ class Winners(list[Winner]):
     def reason(self) -> str:
         """What the correction is based on, and whether the values were taken as rates."""
         single = sum(len(best.names) == 1 for best in self)
-        alone = f" {single:,} of them have one candidate: nothing was selected there." if single else ""
+        alone = f" Groups with one candidate, where nothing was selected: {single:,}." if single else ""
         return (
             f"All {len(self):,} groups share the distribution of their true values, and each group has its own center."
             f"{alone} {self[0].taken}"
