@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,9 +129,10 @@ def _of_table(results: list[str], columns: dict[str, str], higher: bool) -> Any:
 
 
 def _check_options(columns: Collection[str], needed: Sequence[str], allowed: Sequence[str], what: str) -> None:
-    missing = [role for role in needed if role not in columns]
-    if missing:
-        raise UncurseError(f"--{missing[0].replace('_', '-')} is missing; {what} needs it")
-    extra = [role for role in columns if role not in (*needed, *allowed)]
-    if extra:
-        raise UncurseError(f"--{extra[0].replace('_', '-')} does not belong to {what}; leave it out")
+    def named(roles: Iterable[str]) -> list[str]:
+        return [f"--{role.replace('_', '-')}" for role in roles]
+
+    for missing in named(role for role in needed if role not in columns):
+        raise UncurseError(f"{missing} is missing; {', '.join(named(needed))} belong together")
+    for extra in named(role for role in columns if role not in (*needed, *allowed)):
+        raise UncurseError(f"{extra} does not belong to {what}; leave it out")

@@ -234,7 +234,7 @@ class Winners(list[Winner]):
         single = sum(len(best.names) == 1 for best in self)
         alone = f" Groups with one candidate, where nothing was selected: {single:,}." if single else ""
         return (
-            f"All {len(self):,} groups share the distribution of their true values, and each group has its own center."
+            f"The {len(self):,} groups share the distribution of their true values, and each group has its own center."
             f"{alone} {self[0].taken}"
         )
 
