@@ -116,7 +116,7 @@ def prompts(data: Path, draws: int) -> None:
 def headlines(data: Path, draws: int) -> None:
     table = np.genfromtxt(data / "upworthy_even_tests.csv.gz", delimiter=",", names=True, dtype=np.int64)
     test, shown, clicks = table["test"], table["impressions"], table["clicks"]
-    _, codes = np.unique(test, return_inverse=True)
+    _, first, codes = np.unique(test, return_index=True, return_inverse=True)
     size = np.bincount(codes)
     quartile = np.digitize(np.bincount(codes, shown), np.quantile(np.bincount(codes, shown), [0.25, 0.5, 0.75]))
     ratios = []
@@ -125,8 +125,7 @@ def headlines(data: Path, draws: int) -> None:
         half = rng.binomial(shown, 0.5)
         own = rng.hypergeometric(clicks, shown - clicks, half)
         rate, check = own / half, (clicks - own) / (shown - half)
-        smooth = (own + 0.5) / (half + 1)
-        found = uncurse.winner(rate, standard_error=np.sqrt(smooth * (1 - smooth) / half), groups=test)
+        found = uncurse.winner(own, trials=half, groups=test)
         place = np.array([best.index for best in found])
         order = codes[place]
         corrected, later, before = np.array([best.estimate for best in found]), check[place], rate[place]
@@ -136,9 +135,15 @@ def headlines(data: Path, draws: int) -> None:
         figures += [corrected[of == q].sum() / later[of == q].sum() for q in range(4)]
         figures += [(before - mean).sum() / (later - mean_later).sum()]
         figures += [(corrected - mean).sum() / (later - mean_later).sum()]
+        control = first[order]  # the first variant of each test; tests are shipped if they look good
+        lift = np.array([best.estimate - best.estimates[0] for best in found])
+        shipped = lift > 0.002
+        true = (later - check[control])[shipped].sum()
+        figures += [(before - rate[control])[shipped].sum() / true, lift[shipped].sum() / true]
         ratios.append(np.array(figures) - 1)
     titles = ("observed", "corrected", *(f"corrected, traffic quartile {q}" for q in range(1, 5)))
-    for title, values in zip((*titles, "lift, observed", "lift, corrected"), np.array(ratios).T, strict=True):
+    titles += tuple(f"{lift}, {value}" for lift in ("lift", "shipped lift") for value in ("observed", "corrected"))
+    for title, values in zip(titles, np.array(ratios).T, strict=True):
         print(f"headlines, {title:32} {values.mean():+8.2%} ({values.std(ddof=1) / np.sqrt(draws):.2%})", flush=True)
     print()
 

@@ -38,6 +38,8 @@ def test_a_long_frame_is_a_matrix_with_clusters_and_groups(kind):
     assert [best.name for best in winner(grouped)] == ["b", "c"]
     with pytest.raises(UncurseError, match="no column 'absent'"):
         from_frame(frame, item="absent", candidate="model", score="score")
+    with pytest.raises(UncurseError, match="column 'topic' holds 'x' in row 0"):
+        from_frame(frame, item="q", candidate="model", score="topic")
 
 
 def test_searches_of_scikit_learn_give_the_scores_of_each_fold():
@@ -58,6 +60,8 @@ def test_a_search_with_several_metrics_reads_the_one_that_refits():
         from_search(search)
     with pytest.raises(UncurseError, match="cv_results_"):
         from_search(GridSearchCV(model, GRID))
+    with pytest.raises(UncurseError, match="from_search"):
+        winner(search)
 
 
 def test_a_halving_search_reads_its_last_iteration():

@@ -1,5 +1,7 @@
 """The best of many: closed forms, numerical integration, symmetries and simulations."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -134,17 +136,64 @@ def test_groups_of_scores_may_have_different_items():
     assert [best.observed for best in found] == pytest.approx([left.mean(0).max(), right.mean(0).max()])
 
 
-def test_proportions_with_small_errors_because_they_are_lucky_are_corrected():
-    """The error of a proportion near 1 is estimated as smaller where it was lucky."""
+@pytest.mark.parametrize("given", ["trials", "standard_error"])
+def test_rates_with_small_errors_because_they_are_lucky_are_corrected(given):
+    """The error of a rate near 1 is estimated as smaller where it was lucky."""
     rng, errors = np.random.default_rng(9), []
     for _ in range(60):
-        rate = rng.binomial(100, 0.96, 12) / 100
-        smooth = (100 * rate + 0.5) / 101
-        best = winner(rate, standard_error=np.sqrt(smooth * (1 - smooth) / 100))
+        successes = rng.binomial(100, 0.96, 12)
+        smooth = (successes + 0.5) / 101
+        if given == "trials":
+            best = winner(successes, trials=100)
+        else:
+            best = winner(successes / 100, standard_error=np.sqrt(smooth * (1 - smooth) / 100))
         errors.append([best.observed - 0.96, best.estimate - 0.96])
+        assert "taken as rates of about" in best.reason
     observed, corrected = np.mean(errors, 0)
     assert observed > 0.025
     assert abs(corrected) < 0.007
+
+
+def test_winners_of_many_tests_with_few_successes_are_right_on_average():
+    """Some variants have no success at all, and others win because they are lucky."""
+    rng = np.random.default_rng(12)
+    rates, trials = np.repeat(rng.uniform(0.005, 0.05, 400), 4), rng.integers(50, 400, 1600)
+    rates *= np.exp(0.2 * rng.normal(size=1600))
+    successes = rng.binomial(trials, rates)
+    assert (successes == 0).sum() > 50
+    found = winner(successes, trials=trials, groups=np.repeat(np.arange(400), 4))
+    truth = rates[[best.index for best in found]].mean()
+    mean, (low, high) = found.mean(), found.mean().interval(0.99)
+    assert mean.observed > 1.3 * truth
+    assert mean.estimate == pytest.approx(truth, rel=0.1)
+    assert low < truth < high
+    assert mean.estimate == pytest.approx(np.mean([best.estimate for best in found]), rel=0.02)
+    assert f"{mean.estimate:.4f}"[:5] in repr(found)
+
+
+def test_counts_are_rates_with_binomial_errors():
+    successes = np.array([49, 40, 36, 44])
+    rate = successes / 1000
+    counts = winner(successes, trials=1000)
+    assert_allclose(counts.observations, rate)
+    rates = winner(rate, standard_error=np.sqrt(rate * (1 - rate) / 1000))
+    assert_allclose(rates.estimates, counts.estimates)
+    assert counts.reason == rates.reason
+    percentages = winner(100 * rate, standard_error=100 * np.sqrt(rate * (1 - rate) / 1000))
+    assert "not taken as rates" in percentages.reason
+    failures = winner(1000 - successes, trials=np.full(4, 1000), higher_is_better=False)
+    assert_allclose(failures.estimates, 1 - counts.estimates)
+
+
+def test_intervals_of_rates_stay_between_0_and_1_and_have_a_width():
+    few = np.array([[1, 0], [1, 1], [1, 1], [0, 1]])
+    for best in (winner(np.ones((50, 5))), winner(np.zeros((8, 3))), winner(few), winner([0, 0, 0], trials=20)):
+        assert (best.intervals() >= 0).all()
+        assert (best.intervals() <= 1).all()
+        assert (np.ptp(best.intervals(), axis=1) > 0.02).all()
+    low, _ = winner(np.ones((50, 5))).interval(0.9)
+    exact, _ = stats.beta.interval(0.9, 50.5, 0.5)  # of Jeffreys
+    assert low == pytest.approx(exact, abs=0.01)
 
 
 def test_impact_covers_the_sum_of_the_true_effects():
@@ -178,9 +227,14 @@ def test_a_winner_prints_its_values_and_escapes_names():
     best = winner([1.0, 2.0, 3.0], standard_error=0.5, names=["<a>", "b", "c"])
     assert "observed 3" in repr(best)
     assert "&lt;a&gt;" in best._repr_html_()
-    assert "luck" in best.reason
+    assert "c's lead over their mean is expected to be luck" in best.reason
     stood = winner([1.0, 2.0, 300.0], standard_error=0.01)
     assert "stands" in stood.reason
+    tests = winner([0.0194, 0.0192, 0.5], standard_error=0.0001, groups=["x", "x", "y"])
+    assert "one candidate, where nothing was selected: 1." in tests.reason
+    near = winner([0.01944, 0.01938], standard_error=0.0001)
+    low, high = re.findall(r"interval (\S+) to (\S+),", repr(near))[0]
+    assert float(high) - float(low) == pytest.approx(np.ptp(near.interval()), rel=0.05)
 
 
 def test_a_frame_has_a_column_for_each_candidate():
@@ -189,6 +243,12 @@ def test_a_frame_has_a_column_for_each_candidate():
     columns = {"a": [1.0, 0.0, 1.0], "b": [0.0, 0.0, 1.0]}
     for frame in (pl.DataFrame(columns), pd.DataFrame(columns), pl.DataFrame(columns).to_arrow()):
         assert winner(frame).name == "a"
+    for numbers in ([0, 1, 2], [1, 2, 3]):
+        with pytest.raises(UncurseError, match="'question' numbers the rows"):
+            winner(pl.DataFrame({"question": numbers, **columns}))
+    for text in ("n/a", "4.9%"):
+        with pytest.raises(UncurseError, match=f"'b' holds '{text}' in row 1"):
+            winner(pd.DataFrame({"a": [1.0, 0.0], "b": [None, text]}))
 
 
 @pytest.mark.parametrize(
@@ -199,6 +259,16 @@ def test_a_frame_has_a_column_for_each_candidate():
         ({"scores": [[0.1, np.nan], [0.2, 0.3]]}, "'1' has fewer than two"),
         ({"scores": [0.1, 0.2], "standard_error": [0.1, 0.0]}, "is 0; pass numbers above 0"),
         ({"scores": [0.1, 0.2], "standard_error": [0.1]}, "standard_error"),
+        (
+            {"scores": [0.049, 0.04], "standard_error": [0.39, 0.36]},
+            r"standard_error\[0\] is 0.39, but a rate of 0.049",
+        ),
+        ({"scores": [2, 3], "trials": [3, 2]}, r"successes\[1\] is 3 of 2 trials"),
+        ({"scores": [0.1, 0.2], "trials": 10}, r"successes\[0\]"),
+        ({"scores": [1, 2], "trials": [0, 2]}, r"trials\[0\]"),
+        ({"scores": [1, 2], "trials": [3]}, "trials has shape"),
+        ({"scores": [1, 2], "trials": 3, "standard_error": 0.1}, "pass one of them"),
+        ({"scores": [1, 2], "trials": 3, "sample_weight": [1, 2]}, "sample_weight"),
         ({"scores": [0.1, np.nan], "standard_error": 0.1}, "estimates"),
         ({"scores": [[0.1, 0.2]], "standard_error": 0.1}, "estimates has shape"),
         ({"scores": [0.1, 0.2], "standard_error": 0.1, "clusters": [1, 2]}, "clusters"),

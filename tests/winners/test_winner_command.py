@@ -26,6 +26,7 @@ def tests_file(run):
     rng = np.random.default_rng(1)
     rate = rng.binomial(2000, 0.05, 120) / 2000
     frame = pl.DataFrame({"test": np.repeat(np.arange(30), 4), "ctr": rate, "se": np.sqrt(rate * (1 - rate) / 2000)})
+    frame = frame.with_columns(clicks=2000 * rate, shown=pl.lit(2000))
     frame.write_parquet("tests.parquet")
     return frame
 
@@ -57,9 +58,45 @@ def test_estimates_have_a_winner_in_each_group(run, tests_file):
     assert [row["estimate"] for row in found["groups"]] == pytest.approx([best.estimate for best in expected])
     run("winner", *options, "--report", "r.html")
     assert "The winners of 30 groups" in Path("r.html").read_text()
+    counts = ("tests.parquet", "--successes", "clicks", "--trials", "shown", "--group", "test")
+    same = json.loads(run("winner", *counts, "--format", "json"))
+    assert same["estimate"] == pytest.approx(found["estimate"]) == expected.mean().estimate
+    text = run("winner", *counts)
+    first, *_, last = text.splitlines()
+    assert "30 groups: mean observed 0.0" in first
+    assert "rates of about 2,000 trials" in text
+    assert "row " in text
+    assert len(text.splitlines()) == 5 + 20
+    assert "first 20 of 30" in last
     lowest = json.loads(run("winner", *options[:-2], "--lower-is-better", "--format", "json"))
     assert lowest["observed"] == pytest.approx(tests_file["ctr"].min())
     assert lowest["estimate"] > lowest["observed"]
+
+
+def test_a_column_for_each_candidate_needs_no_options(run, results):
+    wide = pl.DataFrame(results.astype(int), schema=list("abcd"))
+    wide.write_csv("wide.csv")
+    expected = winner(wide)
+    assert json.loads(run("winner", "wide.csv", "--format", "json"))["estimate"] == expected.estimate
+    wide.with_row_index("question").with_columns(topic=pl.col("question") // 4).write_csv("more.csv")
+    assert "'question' numbers the rows" in run("winner", "more.csv", "--cluster", "topic", code=2)
+    options = ("--item", "question", "--cluster", "topic")
+    found = json.loads(run("winner", "more.csv", *options, "--format", "json"))
+    assert found["interval"] == pytest.approx(list(winner(wide, clusters=np.arange(80) // 4).interval()))
+
+
+def test_values_that_are_no_numbers_are_named(run, results):
+    pl.DataFrame(
+        {"ctr": ["0.04", "4.9%"], "se": [0.1, None], "ok": ["yes", "no"], "q": [1, 1], "m": ["a", "b"]}
+    ).write_csv("t.csv")
+    assert "column 'ctr' holds '4.9%' in row 1" in run(
+        "winner", "t.csv", "--estimate", "ctr", "--standard-error", "se", code=2
+    )
+    assert "column 'se' is empty in row 1" in run(
+        "winner", "t.csv", "--estimate", "q", "--standard-error", "se", code=2
+    )
+    message = run("winner", "t.csv", "--item", "q", "--candidate", "m", "--score", "ok", code=2)
+    assert "column 'ok' holds 'yes' in row 0" in message
 
 
 def test_evaluation_logs_are_read_by_their_ending(run):
@@ -73,8 +110,12 @@ def test_evaluation_logs_are_read_by_their_ending(run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "--item is missing"),
+        ((), "name --item, --candidate and --score"),
+        (("--candidate", "model", "--score", "correct"), "--item is missing"),
         (("--estimate", "correct"), "--standard-error is missing"),
+        (("--trials", "correct"), "--successes is missing"),
+        (("--estimate", "id", "--standard-error", "id", "--score", "correct"), "--score does not belong to --estimate"),
+        (("--group", "model"), "--group does not belong to a table with a column for each candidate"),
         (("--item", "id", "--candidate", "model", "--score", "absent"), "absent"),
     ],
 )

@@ -9,7 +9,7 @@ import polars as pl
 
 from ..text import number, probability
 from ..winners import Winner, Winners
-from ..winners.winner import cells_of
+from ..winners.winner import cells_of, digits
 from . import figures
 from .figures import Chart, Dot, Frame
 from .page import BigNumber, Figure, Page, Section, Table, provenance
@@ -36,26 +36,24 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     --------
     >>> from uncurse import winner
     >>> print(winner_page(winner([2.0, 1.0, 0.0], standard_error=1.0, names=["a", "b", "c"])).headline)
-    a is the best of 3, with observed value 2. Its expected value is 1.284 (90% interval 0.1262 to 2.765).
+    a is the best of 3, with observed value 2.00. Its expected value is 1.28 (90% interval 0.13 to 2.77).
     """
     if isinstance(found, Winners):
-        count, impact, frame = len(found), found.impact(), found.to_frame()
-        observed, estimate = impact.observed / count, impact.estimate / count
-        low, high = (number(end / count) for end in impact.interval())
+        count, mean, frame = len(found), found.mean(), found.to_frame()
+        observed, estimate, low, high = digits(mean.observed, mean.estimate, *mean.interval())
         loss, best = (float(frame[key].to_numpy().mean()) for key in ("expected_loss", "probability_best"))
         title, what, who = f"The winners of {count:,} groups", "the winner of each group", "a winner, on average,"
-        headline = f"{title} have a mean observed value of {number(observed)}. Their expected mean is "
-        reason = "All groups share the distribution of their true values, and each group has its own center."
+        headline = f"{title} have a mean observed value of {observed}. Their expected mean is "
         frame = frame.select(frame["group"] + ": " + frame["winner"], *frame.columns[2:])
     else:
-        (low, high), loss, best = map(number, found.interval()), found.expected_loss, found.probability_best
-        count, observed, estimate, reason = len(found.names), found.observed, found.estimate, found.reason
+        observed, estimate, low, high = digits(found.observed, found.estimate, *found.interval())
+        count, loss, best = len(found.names), found.expected_loss, found.probability_best
         title, what, who = f"The best of {count:,} candidates", "all candidates", found.name
-        headline = f"{who} is the best of {count:,}, with observed value {number(observed)}. Its expected value is "
-        frame = found.to_frame().sort("observed", descending=bool(observed >= found.observations.mean()))
+        headline = f"{who} is the best of {count:,}, with observed value {observed}. Its expected value is "
+        frame = found.to_frame().sort("observed", descending=bool(found.observed >= found.observations.mean()))
     numbers = [
-        BigNumber(0, "Observed", number(observed), "before correction"),
-        BigNumber(1, "Corrected", number(estimate), f"90% interval {low} to {high}"),
+        BigNumber(0, "Observed", observed, "before correction"),
+        BigNumber(1, "Corrected", estimate, f"90% interval {low} to {high}"),
     ]
     shown = what if len(frame) <= _MOST else f"the first {_MOST} of {len(frame):,}"
     figure = Figure("forest", partial(_forest, frame), f"Observed and corrected values with 90% intervals, {shown}.")
@@ -67,10 +65,10 @@ def winner_page(found: Winner | Winners, facts: Mapping[str, str | Sequence[str]
     header = [name.replace("estimate", "corrected").replace("_", " ") for name in header]
     table = Table(f"Values of {what}, with 90% intervals from low to high", header, rows)
     sections = [
-        Section("values", "Observed and corrected values", (reason,), (figure,)),
+        Section("values", "Observed and corrected values", (found.reason,), (figure,)),
         Section("loss", "What is lost by shipping the winner?", (ship,), (table,)),
     ]
-    headline += f"{number(estimate)} (90% interval {low} to {high})."
+    headline += f"{estimate} (90% interval {low} to {high})."
     return Page(title, headline, numbers, sections, provenance(facts, []), "winner")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import UncurseError
-from .scores import Scores, codes_of
+from .scores import Scores, codes_of, numbers_of
 
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # of Inspect: correct, partial, incorrect, no answer
 
@@ -50,7 +50,7 @@ def from_frame(
     absent = [name for name in (item, candidate, score, cluster, group) if name and name not in table.columns]
     if absent:
         raise UncurseError(f"the frame has no column {absent[0]!r}; it has {', '.join(table.columns)}")
-    values = table[score].to_numpy()
+    values = numbers_of(table, score)
     columns: dict[str, ArrayLike] = {name: table[name].to_numpy() for name in (item, candidate, cluster, group) if name}
     return _tabulate(columns[item], columns[candidate], values, columns.get(cluster or ""), columns.get(group or ""))
 

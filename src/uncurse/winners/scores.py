@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._types import Array
 from ..errors import UncurseError
-from ..validation import check_length, check_numbers, check_weights, encode_names
+from ..validation import check_length, check_numbers, check_weights, encode_names, is_missing
 from .posterior import Candidates, Index
 
 
@@ -46,11 +46,19 @@ class Scores:
         """Return checked scores of an array or a frame, with what else is given."""
         more = {name: value for name, value in more.items() if value is not None}
         if not isinstance(scores, Scores):
+            if hasattr(scores, "cv_results_"):
+                raise UncurseError(f"scores is a {type(scores).__name__}; pass uncurse.winners.from_search(search)")
             frame = nw.from_native(scores, eager_only=True, pass_through=True)
             is_frame = isinstance(frame, nw.DataFrame)
-            array = check_numbers(frame.to_numpy() if is_frame else scores, "scores").astype(np.float64)
+            if is_frame:
+                columns = {name: numbers_of(frame, name) for name in frame.columns}
+                for name, column in columns.items():
+                    if len(column) > 2 and column[0] in (0, 1) and (np.diff(column) == 1).all():
+                        raise UncurseError(f"column {name!r} numbers the rows and is not a candidate; leave it out")
+                scores = np.array(list(columns.values())).T
+            array = check_numbers(scores, "scores").astype(np.float64)
             if array.ndim != 2:
-                raise UncurseError(f"scores has shape {array.shape}; pass items × candidates, or standard_error")
+                raise UncurseError(f"scores has shape {array.shape}; pass items × candidates, trials or standard_error")
             scores = Scores(array, frame.columns if is_frame else list(map(str, range(array.shape[1]))))
         self: Scores = replace(scores, **more, **({} if names is None else {"names": list(map(str, names))}))
         rows, count = self.values.shape
@@ -75,6 +83,10 @@ class Scores:
                 pooled = np.full_like(mean, pooled.sum() / max((mean * (1 - mean)).sum(), 1e-9))
             else:
                 pooled = _pool(mean, pooled, rows)
+            if bounds is not None and not pooled.any() and not common:
+                # All scores are equal: the error of a rate with two more successes and two more failures.
+                rate = (abs(mean[0]) * rows[0] + 2) / (rows[0] + 4)
+                common = rate * (1 - rate) / (rows[0] + 4)
             smallest = (1e-9 * max(np.ptp(mean), np.abs(mean).max(), 1e-140)) ** 2 if bounds is None else 1e-8
             values.append(sign * mean)
             variances.append(np.maximum(pooled / rows, smallest))
@@ -124,6 +136,25 @@ class Scores:
         own = float(variance.mean()) / scores.shape[1]
         mean = plain if seen.all() else effect + level
         return mean, variance, rows, max(common - own, 0.0) if scores.shape[1] > 1 else common
+
+
+def numbers_of(table: nw.DataFrame[Any], name: str, *, missing: bool = True) -> Array:
+    """Return a column of numbers; empty cells are NaN if they may be missing."""
+    column = table[name]
+    if column.dtype.is_numeric():
+        found = column.to_numpy().astype(np.float64)
+    else:
+        found = np.empty(len(column))
+        for row, value in enumerate(column.to_list()):
+            try:
+                found[row] = np.nan if is_missing(value) else value
+            except (TypeError, ValueError):
+                raise UncurseError(
+                    f"column {name!r} holds {value!r:.80} in row {row}; pass numbers, such as 1 for yes and 0 for no"
+                ) from None
+    if not missing and np.isnan(found).any():
+        raise UncurseError(f"column {name!r} is empty in row {np.isnan(found).argmax()}; fill it, or drop that row")
+    return found
 
 
 def codes_of(values: ArrayLike, count: int, name: str) -> tuple[list[str], Index]:

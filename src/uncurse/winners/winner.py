@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,8 +16,8 @@ from scipy.special import ndtr
 from .._types import Array
 from ..errors import UncurseError
 from ..text import html_table, number
-from ..validation import LARGEST_SCORE, check_finite, check_flag, check_length, check_numbers, check_scores, check_share
-from .posterior import Candidates, Index, pool, posteriors
+from ..validation import check_counts, check_flag, check_length, check_scores, check_share
+from .posterior import Candidates, pool, posteriors
 from .scores import Scores, codes_of
 
 _DRAWS = 40  # of the prior, for the interval of an impact
@@ -41,7 +42,7 @@ class Winner:
     names, observations, estimates, probabilities : sequence
         Names, observed values, corrected values and probabilities to be best of all candidates.
     reason : str
-        What the correction is based on, in a sentence.
+        What the correction is based on, and whether the values were taken as rates.
 
     Examples
     --------
@@ -66,20 +67,23 @@ class Winner:
     theta: Array  # grid of true values, ascending
     density: Array  # of the candidates on the grid
     shared_error: float  # standard error that all candidates have in common
+    bounds: tuple[float, float]  # of true values
+    taken: str  # whether the values were taken as rates, in a sentence
 
     @property
     def reason(self) -> str:
-        """What the correction is based on."""
+        """What the correction is based on, and whether the values were taken as rates."""
         count, lead = len(self.names), self.observed - float(self.observations.mean())
         luck = (self.observed - self.estimate) / lead if lead else 0.0
         if count == 1:
-            return f"{self.name} is the only candidate, so nothing was selected."
+            return f"{self.name} is the only candidate, so nothing was selected. {self.taken}"
         if luck < 0.005:
-            return f"The {count} candidates differ by far more than their errors, so the value of {self.name} stands."
+            differ = f"differ by far more than their errors, so the value of {self.name} stands"
+            return f"The {count} candidates {differ if lead else 'have the same value'}. {self.taken}"
         spread, error = float(self.observations.std(ddof=1)), float(np.median(self.standard_errors))
         return (
             f"The {count} candidates have a standard deviation of {spread:.3g} and an error of about {error:.3g} each. "
-            f"An expected {min(luck, 1):.0%} of the lead of {self.name} over their mean is luck."
+            f"About {min(luck, 1):.0%} of {self.name}'s lead over their mean is expected to be luck. {self.taken}"
         )
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
@@ -113,7 +117,7 @@ class Winner:
         error = max(self.shared_error, 0.3 * float(self.theta[1] - self.theta[0]))
         at = np.linspace(self.theta[0] - 3 * error, self.theta[-1] + 3 * error, 500)
         below = self.density @ ndtr((at - self.theta[:, None]) / error)
-        return np.stack([np.interp(ends, row, at) for row in below])
+        return np.stack([np.interp(ends, row, at) for row in below]).clip(*self.bounds)
 
     def to_frame(self) -> pl.DataFrame:
         """Return a row for each candidate.
@@ -128,10 +132,10 @@ class Winner:
         return pl.DataFrame({**columns, "low": low, "high": high, "probability_best": self.probabilities})
 
     def __repr__(self) -> str:
-        low, high = self.interval()
+        observed, estimate, low, high = digits(self.observed, self.estimate, *self.interval())
         return (
-            f"Winner({self.name}: observed {self.observed:.4g}, estimate {self.estimate:.4g}, 90% interval {low:.4g} "
-            f"to {high:.4g}, probability best {self.probability_best:.2f})"
+            f"Winner({self.name}: observed {observed}, estimate {estimate}, 90% interval {low} to {high}, "
+            f"probability best {self.probability_best:.2f})"
         )
 
     def _repr_html_(self) -> str:
@@ -140,14 +144,14 @@ class Winner:
 
 @dataclass(frozen=True)
 class Impact:
-    """Sum of the effects of several winners.
+    """Sum or mean of the values of several winners.
 
     Attributes
     ----------
     observed, estimate : float
-        Sum of the observed and of the corrected effects.
+        Sum or mean of the observed and of the corrected values.
     standard_error : float
-        Standard error of the corrected sum, with the uncertainty of the prior that the groups have in common.
+        Standard error of the corrected one, with the uncertainty of the prior that the groups have in common.
     """
 
     observed: float
@@ -155,12 +159,12 @@ class Impact:
     standard_error: float
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Return a credible interval for the sum of the true effects.
+        """Return a credible interval for the sum or mean of the true values.
 
         Parameters
         ----------
         level : float, default=0.9
-            Probability that the interval contains the sum.
+            Probability that the interval contains it.
 
         Returns
         -------
@@ -170,7 +174,7 @@ class Impact:
         return self.estimate - half, self.estimate + half
 
 
-class Winners(Sequence[Winner]):
+class Winners(list[Winner]):
     """The winner of each group, in the order in which the groups appear.
 
     Examples
@@ -183,19 +187,9 @@ class Winners(Sequence[Winner]):
     def __init__(
         self, winners: Sequence[Winner], prior: Array, evidence: Array, means: Array, variances: Array
     ) -> None:
-        self._winners = winners
+        super().__init__(winners)
         self._prior = prior  # weights of the priors
         self._evidence, self._means, self._variances = evidence, means, variances  # groups × priors
-
-    def __len__(self) -> int:
-        return len(self._winners)
-
-    @overload
-    def __getitem__(self, index: int) -> Winner: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Winner]: ...
-    def __getitem__(self, index: int | slice) -> Winner | Sequence[Winner]:
-        return self._winners[index]
 
     def impact(self, shipped: Sequence[str] | None = None) -> Impact:
         """Add up the effects of winners that were shipped.
@@ -224,9 +218,33 @@ class Winners(Sequence[Winner]):
         error = float(np.sqrt(np.mean(within) + np.var(sums)))
         return Impact(sum(self[row].observed for row in rows), float(sums[0]), error)
 
+    def mean(self) -> Impact:
+        """Return the mean values of the winners.
+
+        Returns
+        -------
+        Impact
+        """
+        total, count = self.impact(), len(self)
+        return Impact(total.observed / count, total.estimate / count, total.standard_error / count)
+
+    @property
+    def reason(self) -> str:
+        """What the correction is based on, and whether the values were taken as rates."""
+        single = sum(len(best.names) == 1 for best in self)
+        alone = f" Groups with one candidate, where nothing was selected: {single:,}." if single else ""
+        return (
+            f"The {len(self):,} groups share the distribution of their true values, and each group has its own center."
+            f"{alone} {self[0].taken}"
+        )
+
     def __repr__(self) -> str:
-        impact = self.impact()
-        return f"Winners({len(self)} groups: sum observed {impact.observed:.4g}, estimate {impact.estimate:.4g})"
+        mean = self.mean()
+        observed, estimate, low, high = digits(mean.observed, mean.estimate, *mean.interval())
+        return (
+            f"Winners({len(self):,} groups: mean observed {observed}, estimate {estimate}, "
+            f"90% interval {low} to {high})"
+        )
 
     def to_frame(self) -> pl.DataFrame:
         """Return a row for each group.
@@ -243,7 +261,13 @@ class Winners(Sequence[Winner]):
         return pl.DataFrame(rows, schema=keys, orient="row")
 
     def _repr_html_(self) -> str:
-        return html_table(cells_of(self.to_frame()))
+        return html_table(cells_of(self.to_frame()), caption=self.reason)
+
+
+def digits(observed: float, estimate: float, low: float, high: float) -> list[str]:
+    """Return numbers as text, with as many decimals as the interval from low to high needs."""
+    decimals = max(0, 3 - math.ceil(math.log10(max(high - low, 1e-12))))
+    return [f"{value:,.{decimals}f}" for value in (observed, estimate, low, high)]
 
 
 def cells_of(frame: pl.DataFrame) -> list[list[str]]:
@@ -254,6 +278,7 @@ def cells_of(frame: pl.DataFrame) -> list[list[str]]:
 def winner(
     scores: ArrayLike | Scores | Any,
     *,
+    trials: ArrayLike | None = None,
     standard_error: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     names: Sequence[str] | None = None,
@@ -270,10 +295,14 @@ def winner(
     ----------
     scores : array of shape (n_items, n_candidates) or (n_candidates,), frame or Scores
         Score of each candidate on each item; NaN where an item was not scored. A frame has a column for each candidate;
-        see `uncurse.winners` for other formats. With `standard_error`, one estimate for each candidate.
+        see `uncurse.winners` for other formats. With `trials`, one number of successes for each candidate; with
+        `standard_error`, one estimate for each candidate.
+    trials : array of shape (n_candidates,) or int, optional
+        Trials of each candidate, such as the visitors of a variant. The values are the rates successes / trials.
     standard_error : array of shape (n_candidates,) or float, optional
-        Standard errors of the estimates. Pass rates between 0 and 1 as they are, not as percentages or differences:
-        their standard errors are too small where a rate is low by chance, and only of rates this can be corrected.
+        Standard errors of the estimates. Estimates between 0 and 1 are taken as rates if their squared errors rise with
+        rate × (1 − rate) within groups: these errors are too small where a rate is low by chance, which is corrected.
+        Other estimates, such as percentages or differences, are not; `reason` says which. Prefer `trials` for rates.
     groups : array of shape (n_candidates,), optional
         Group of each candidate, such as the test of a variant. Each group has a winner, and all groups share the shape
         and the width of the distribution of true values.
@@ -298,29 +327,35 @@ def winner(
     >>> best = winner(right)
     >>> best.observed, round(best.estimate, 3), best.interval(0.9)[0] < 0.7 < best.interval(0.9)[1]
     (0.715, 0.687, True)
+    >>> winner([120, 90, 100], trials=2000, names=["a", "b", "c"])
+    Winner(a: observed 0.0600, estimate 0.0565, 90% interval 0.0487 to 0.0664, probability best 0.73)
     """
     direction = 1.0 if check_flag(higher_is_better, "higher_is_better") else -1.0
-    if standard_error is None:
+    if of_items := trials is None and standard_error is None:
         table = Scores.of(scores, names=names, clusters=clusters, sample_weight=sample_weight, groups=groups)
         listed, groups = table.names, table.groups
         direction *= 1.0 if table.higher_is_better else -1.0
     else:
         if clusters is not None or sample_weight is not None:
-            raise UncurseError("clusters and sample_weight are for scores of items; leave out standard_error")
-        values, errors = _check_estimates(scores, standard_error)
+            raise UncurseError("clusters and sample_weight are for scores of items, without trials and standard_error")
+        values, variance, rates = _estimates(scores, trials, standard_error, groups)
         listed = list(map(str, range(len(values)) if names is None else names))
         check_length(np.asarray(listed), len(values), "names")
     count = len(listed)
     labels, codes = codes_of(np.zeros(count) if groups is None else groups, count, "groups")
     order = np.argsort(codes, kind="stable")
-    if standard_error is None:
+    if of_items:
         candidates, shared = table.candidates(codes, direction)
     else:
-        variance, proportions = _variance(values, errors**2, codes)
-        bounds = (min(0.0, direction), max(0.0, direction)) if proportions else None
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))])
+        bounds = (min(0.0, direction), max(0.0, direction)) if rates else None
         candidates = Candidates(direction * values[order], variance[order], starts, bounds)
         shared = np.zeros(len(labels))
+    limits, taken = (-np.inf, np.inf), "not taken as rates"
+    if candidates.bounds is not None:
+        limits, taken = (0.0, 1.0), "taken as rates"
+        if not of_items:
+            taken += f" of about {1 / np.median(candidates.variance):,.0f} trials each"
     prior, parts = posteriors(candidates)
     found: list[Any] = [None] * len(labels)
     evidence, means, variances = np.empty((3, len(labels), len(prior)))
@@ -341,35 +376,45 @@ def winner(
                 index, listed[index], "" if groups is None else labels[group], float(direction * observed[place]),
                 float(estimates[place]), float(best[place]), float(part.loss[i]), [listed[j] for j in original],
                 direction * observed, errors[own], estimates, best, place, theta, density, float(shared[group]),
+                limits, f"The values are {taken}.",
             )  # fmt: skip
     return found[0] if groups is None else Winners(found, prior, evidence, means, variances)
 
 
-def _check_estimates(estimates: Any, standard_error: ArrayLike) -> tuple[Array, Array]:
-    values = check_scores(estimates, "value", name="estimates").astype(np.float64)
-    errors = check_numbers(standard_error, "standard_error").astype(np.float64)
-    if errors.ndim:
-        check_length(errors, len(values), "standard_error")
-    errors = np.broadcast_to(errors, values.shape)
-    check_finite(errors, "standard_error", LARGEST_SCORE)
+def _estimates(estimates: Any, trials: Any, standard_error: Any, groups: ArrayLike | None) -> tuple[Array, Array, bool]:
+    """Return rates, 1 / trials and True; or other estimates, the variances of their errors and False.
+
+    Errors of rates show in their sizes: within groups, they rise and fall with the estimates. A lucky rate near 1 has a
+    small error, and near 0 a large one.
+    """
+    if trials is not None and standard_error is not None:
+        raise UncurseError("trials and standard_error both describe the errors; pass one of them")
+    name, given = ("standard_error", standard_error) if trials is None else ("trials", trials)
+    values = check_scores(estimates, "value", name="estimates" if trials is None else "successes").astype(np.float64)
+    given = np.full(len(values), given) if np.ndim(given) == 0 else given
+    errors = check_scores(given, "value", name=name).astype(np.float64)
+    if trials is not None:
+        check_counts(values, errors, len(values), "successes")
+        return values / errors, 1 / errors, True
+    check_length(errors, len(values), name)
     if errors.min() <= 0:
         raise UncurseError(
-            f"standard_error[{errors.argmin()}] is {errors.min():g}; pass numbers above 0; of a rate of 0 or 1 that of "
-            "(successes + 1/2) / (trials + 1)"
+            f"{name}[{errors.argmin()}] is {errors.min():g}; pass numbers above 0, or successes and trials"
         )
-    return values, errors
-
-
-def _variance(values: Array, variance: Array, codes: Index) -> tuple[Array, bool]:
-    """Return the factor of θ (1 − θ) in the variances and True for proportions; else the variances and False.
-
-    Errors of proportions show in their sizes: within groups, they rise and fall with the estimates. A lucky proportion
-    near 1 has a small error, and near 0 a large one.
-    """
+    variance = errors**2
     if values.min() < 0 or values.max() > 1:
-        return variance, False
-    binomial = np.maximum(values * (1 - values), 0.7 * np.sqrt(variance))  # also where no trial succeeded, or all did
+        return values, variance, False
+    own = values * (1 - values)
+    binomial = np.maximum(own, 0.7 * errors)  # also where no trial succeeded, or all did
+    _, codes = codes_of(np.zeros(len(values)) if groups is None else groups, len(values), "groups")
     x, y = (part - (np.bincount(codes, part) / np.bincount(codes))[codes] for part in np.log([binomial, variance]))
     if x @ y <= 0.5 * (x @ x):
-        return variance, False
-    return variance / binomial, True
+        return values, variance, False
+    wrong = np.flatnonzero((variance > own) & (own > 0))
+    if wrong.size:
+        at = wrong[0]
+        raise UncurseError(
+            f"standard_error[{at}] is {errors[at]:g}, but a rate of {values[at]:g} has at most "
+            f"{own[at] ** 0.5:.2g}; pass rates and their errors in the same unit, or successes and trials"
+        )
+    return values, variance / binomial, True
