@@ -211,7 +211,7 @@ def _refuse(choice: str, options: Mapping[str, str | None]) -> None:
 def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: str, out: str) -> str:
     from ..maps import Affine
     from ..methods.noise import replica_kind
-    from ..report.prose import fit_words, remaining_error
+    from ..report.prose import fit_words, lowest_predictions, remaining_error
     from ..text import aligned
 
     score_map, record = fitted.map, fitted.record
@@ -230,7 +230,11 @@ def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: s
         lines.append(f"{len(pool.segments):,} segments with a map each{span}")
     title, intervals, unseen = remaining_error(fitted)
     if intervals:
-        lines += ["", title, *aligned([("top", "90% interval"), *intervals], left=0), *filter(None, [unseen]), ""]
+        table: list[tuple[str, ...]] = [("top", "90% interval"), *intervals]
+        if lowest := lowest_predictions(fitted):
+            lowest = ["lowest prediction → with the map", *lowest]
+            table = [(row[0], cell, row[1]) for row, cell in zip(table, lowest, strict=True)]
+        lines += ["", title, *aligned(table, left=0), *filter(None, [unseen]), ""]
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"
     label = "--label LABEL" if labeled is None else label_options(labeled.spec)
     target = f"{out}; next: uncurse evaluate LOG --scores {score} {label}{selection} --map {out}"

@@ -92,5 +92,5 @@ def _text(found: RefreshRecord, rows: Evidence, map_file: str, out: str, *, had_
         return "\n".join([*lines, "written to standard output"])
     columns = f"--scores {rows.spec.scores[0]} {reading.label_options(rows.spec)}"
     maps = f"--map {map_file} --map {out}"
-    following = f"; next: uncurse evaluate LOG {columns} {maps}" if found.changed else ", unchanged"
+    following = f"; next: uncurse evaluate LOG {columns} {maps}" if found.changed else ", with unchanged predictions"
     return "\n".join([*lines, f"written to {out}{following}"])

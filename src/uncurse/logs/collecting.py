@@ -154,7 +154,11 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
         elif any("://" in path for path in paths):
             reader.text = kind_of(paths[0]) == "csv"
             scanned = scan(paths, local=False)
-            check_columns(scanned.collect_schema().names(), reader.columns, name)
+            try:
+                columns = scanned.collect_schema().names()
+            except Exception as error:  # a library that finds credentials has errors of its own
+                raise OSError(first_line(error)) from None
+            check_columns(columns, reader.columns, name)
             yield lazy_batches(scanned if reader.text else scanned.select(reader.columns))
         else:
             files = locate(paths)

@@ -277,8 +277,9 @@ def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
         rest = "with top_k leave out their whole requests; do not fill labels with 0"
         check_present(batch, name, f"leave out rows that were not shown {drop}; {rest}")
         remedy = "leave out rows that were not shown"
-    elif batch[name].null_count():
-        check_present(batch, name, f"{remedy}, or leave them out {drop}")
+    left_out = f"{remedy}, or leave them out {drop}"
+    if batch[name].null_count():
+        check_present(batch, name, left_out)
     values = batch[name].to_numpy()
     if spec.trials is not None and name in (spec.label, spec.trials):  # which are compared later
         valid, rule = ~np.isnan(values), ""
@@ -294,7 +295,7 @@ def _numbers(batch: pl.DataFrame, name: str, spec: LogSpec) -> NDArray[Any]:
         rule = f"pass scores within ±{LARGEST_SCORE:g}, whose squares do not overflow"
     if not valid.all():
         at = int(valid.argmin())
-        raise fault(batch, name, at, f"is {values[at]:g}; {rule if np.isfinite(values[at]) else remedy}")
+        raise fault(batch, name, at, f"is {values[at]:g}; {rule if np.isfinite(values[at]) else left_out}")
     return values
 
 

@@ -196,7 +196,7 @@ def fit_auto(
         support = f"{found.rarer:,.0f} labels of the rarer class support it (weight {percent:.0f}%)"
         reason = f"{base.record.reason}; {support}{taught}"
         own = replace(base.record, reason=reason, labeled=record.labeled, labels_from=labels_from)
-        return replace(base, record=own)
+        return replace(base, record=own, labeled=fit.labeled.table)
     if found.weight < _LEAST_WEIGHT or name == "nothing" or base.estimate is None:
         reason = f"the labels are more precise than the label-free map ({described}), so it is not used"
         if found.cause:
@@ -208,7 +208,7 @@ def fit_auto(
         reason += f"; {found.cause}"
     record = replace(record, method="average", reason=reason + taught, lambda_=base.record.lambda_)
     score_map = average_maps(base.map, solution.map, found.weight, fit.table)
-    return Solution(score_map, record, Average(base.estimate, fit, found.weight))
+    return Solution(score_map, record, Average(base.estimate, fit, found.weight), fit.labeled.table)
 
 
 def _problem_of_scores(table: ReplicaTable) -> str:

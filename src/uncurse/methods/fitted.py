@@ -15,6 +15,7 @@ from .._types import Array
 from ..errors import UncurseError
 from ..evidence import Evidence
 from ..evidence.from_arrays import labeled_evidence, pool_evidence
+from ..evidence.histogram import ReplicaTable
 from ..evidence.spec import check_negative_sampling_rate, logit_offset
 from ..maps import Affine, ScoreMap, Segmented, compose
 from ..maps.combined import MAP_KINDS, from_dict
@@ -209,18 +210,22 @@ def fitted_of(source: Any) -> Fitted:
 
 @dataclass(frozen=True)
 class Solution:
-    """What a method finds: a map of logits, its record, and the estimate of the true rates that gives intervals."""
+    """What a method finds: a map of logits, its record, and the estimate of the true rates that gives intervals.
+
+    `labeled` holds the labeled rows that support the estimate, if there are any.
+    """
 
     map: ScoreMap
     record: FitRecord
     estimate: Estimate | None = None
+    labeled: ReplicaTable | None = None
 
     def fitted(self) -> Fitted:
         """Return the result for served scores, whose logits the evidence has corrected for negative sampling."""
         record, errors = self.record, None
         if self.estimate is not None:
             default = self.map.default if isinstance(self.map, Segmented) else self.map
-            errors = error_table(default.at_logits, self.estimate)
+            errors = error_table(default.at_logits, self.estimate, self.labeled)
             if errors is None and not record.no_interval:
                 reason = "the rate on the top is 0, or not known to a factor of 1,000"
                 record = replace(record, no_interval=f"{reason}; are the scores logits of one model?")
@@ -341,7 +346,7 @@ def check_labels_from(labeled: object, labels_from: Any) -> str | None:
         return None
     if labels_from is None:
         raise UncurseError(
-            "labels_from is missing; pass 'winners' if the served score itself selected the labeled rows from this "
-            "pool, or 'elsewhere' if chance or an earlier model did"
+            "labels_from (--labels-from) is missing; pass 'winners' if the served score itself selected the labeled rows "
+            "from this pool, or 'elsewhere' if chance or an earlier model did"
         )
     return check_choice("labels_from", labels_from, ("winners", "elsewhere"))

@@ -87,8 +87,12 @@ class Estimate:
         return top.log_mean(logistic(top.served)) - top.log_mean(self.rates[top.cells])
 
 
-def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
-    """Compare predictions, a function of served logits, with an estimate; None if a rate is 0 or not known at all."""
+def error_table(predict: Any, estimate: Estimate, labeled: ReplicaTable | None = None) -> ErrorTable | None:
+    """Compare predictions, a function of served logits, with an estimate; None if a rate is 0 or not known at all.
+
+    Near a rate of 1, neither replicas nor a curve of labels show an error. One more negative among the labeled rows of
+    the top is always possible.
+    """
     rows = estimate.table.effective_rows
     lowest = min(max(_SMALLEST, 1 / rows), 1.0)
     alphas = np.unique([*np.geomspace(lowest, 1.0, _STEPS).round(12), *(a for a in SHARES if a >= lowest)])
@@ -98,9 +102,13 @@ def error_table(predict: Any, estimate: Estimate) -> ErrorTable | None:
         shared = estimate.level_error(top)
         if shared is None or min(predicted, estimated) < _CERTAIN:
             return None
-        columns.append((float(np.log(predicted / estimated)), estimate.log_error(top), *shared))
-    error, chance, level, freedom = zip(*columns, strict=True)
-    table = ErrorTable(tuple(alphas.tolist()), error, chance, level, int(freedom[0]))
+        chance = estimate.log_error(top)
+        if labeled is not None:
+            labels = float(labeled.row_weights()[0][labeled.served >= top.served.min()].sum())
+            chance = float(np.hypot(chance, estimated / max(labels, 1.0)))
+        columns.append((float(np.log(predicted / estimated)), chance, *shared))
+    error, by_chance, level, freedom = zip(*columns, strict=True)
+    table = ErrorTable(tuple(alphas.tolist()), error, by_chance, level, int(freedom[0]))
     return table if table.interval(float(alphas[0]))[1] < _LARGEST_FACTOR else None
 
 

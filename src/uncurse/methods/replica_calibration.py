@@ -310,7 +310,7 @@ def calibrate_replicas(
     record = replace(
         record, reason=reason, line_probability=(direct or labels).line_probability, shift_probability=shift
     )
-    return Solution(score_map, record, fit)
+    return Solution(score_map, record, fit, of_labeled.table)
 
 
 def _isotonic(pool: Evidence, labeled: Evidence, record: FitRecord) -> Solution | None:

@@ -288,7 +288,8 @@ def _compared(name: str, rows: Sequence[SelectionMetrics], sure: Sequence[str]) 
     """Return a row of a table: the error as served, of each map its error and how sure it is to help, then counts."""
     served, *errors = (row.cells()["calibration error"] for row in rows)
     of_maps = (cell for pair in zip(errors, sure, strict=True) for cell in pair)
-    return [name, served, *of_maps, number(rows[0].selected), number(rows[0].observed)]
+    counts = (rows[0].selected, rows[0].observed)  # a row at the edge of a share may count in part
+    return [name, served, *of_maps, *(number(round(count) if count >= 10 else count) for count in counts)]
 
 
 def expected_table(results: Results) -> Table | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..text import interval, percent, share
 
 if TYPE_CHECKING:
@@ -70,6 +72,22 @@ def remaining_error(fitted: Fitted) -> tuple[str, list[tuple[str, str]], str]:
     rows = [(share(one["alpha"]), f"{percent(one['low'])} to {percent(one['high'])}") for one in found]
     unseen = "not included: errors that all replicas share; labels show these (--labeled, or uncurse evaluate)"
     return f"expected remaining error{of}, top of {top}", rows, unseen if record.labeled is None else ""
+
+
+def lowest_predictions(fitted: Fitted) -> list[str]:
+    """Return the lowest prediction of each share with an interval, as served and by the map; empty if not known."""
+    from ..evidence.spec import logit_offset
+    from ..links import logistic
+    from ..maps import Segmented
+    from ..methods.records import TOP_SHARES
+
+    record = fitted.record
+    if record is None or record.pool.scores is None or fitted.map.link != "logistic":
+        return []
+    default = fitted.map.default if isinstance(fitted.map, Segmented) else fitted.map
+    logits = np.interp([one["alpha"] for one in intervals_of(fitted)], TOP_SHARES, record.pool.scores.top)
+    both = logistic(logits), default.at_logits(logits - logit_offset(record.negative_sampling_rate))
+    return [f"{100 * before:#.3g}% → {100 * after:#.3g}%" for before, after in zip(*both, strict=True)]
 
 
 def change(value: float, standard_error: float) -> str:
