@@ -346,7 +346,7 @@ def check_labels_from(labeled: object, labels_from: Any) -> str | None:
         return None
     if labels_from is None:
         raise UncurseError(
-            "labels_from (--labels-from) is missing; pass 'winners' if the served score itself selected the labeled rows "
-            "from this pool, or 'elsewhere' if chance or an earlier model did"
+            "labels_from (--labels-from) is missing; pass 'winners' if the served score selected the labeled rows from "
+            "this pool, or 'elsewhere' if chance or an earlier model did"
         )
     return check_choice("labels_from", labels_from, ("winners", "elsewhere"))
