@@ -95,11 +95,11 @@ def test_the_table_follows_from_the_errors():
     assert "left out: logistic, shift none, split 0: one class" in render.text(found.parts())
 
 
-def test_a_ratio_to_no_error_is_blank():
+def test_a_ratio_to_no_error_and_an_interval_that_is_missing_are_marked():
     _, row = next(
         part for part in grid.Grid("d", 10, 5, 0, [cell(0, 0.1, 0.0)]).parts() if not isinstance(part, str)
     ).rows
-    assert row[-6:] == ["", "", "", "", "", "3.00"]
+    assert row[-6:] == ["–"] * 5 + ["3.00"]
 
 
 def test_the_command_runs_on_a_data_set_and_continues_from_its_file(run):

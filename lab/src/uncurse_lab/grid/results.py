@@ -27,7 +27,7 @@ _ABOUT = (
     "noise of the labels, not error of the predictions. Ratios are of uncursed, with jackknife errors over splits, "
     "which share rows. Best: the smallest rms of the other three. Held: 90% intervals "
     "that hold, given the noise of the test labels; width: median of half their width. Time: relative to "
-    "CalibratedClassifierCV(ensemble=False)."
+    "CalibratedClassifierCV(ensemble=False). –: not defined, or no interval."
 )
 
 
@@ -151,5 +151,5 @@ def _with_error(statistic: Callable[[Array], float], errors: Array) -> str:
         value = statistic(errors)
         without = [statistic(np.delete(errors, i, axis=0)) for i in range(count)] if count > 1 else []
     if not np.isfinite([value, *without]).all():
-        return ""
+        return "–"
     return number(value) + (f" ({number(float(np.sqrt((count - 1) * np.var(without))))})" if without else "")
