@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
-from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
@@ -124,44 +123,6 @@ def test_scatter_scales_errors_by_the_residuals():
         errors.append(float(np.sqrt(at[:, 0] @ smooth.covariance @ at[:, 0])))
     assert 1.5 < errors[1] / errors[0] < 2.7
     assert 0.3 < errors[1] / (0.1 / np.sqrt(20_000 / 2)) < 3  # half of the rows are nearby
-
-
-@pytest.mark.parametrize(("amplitude", "kept"), [(0.4, 6), (0.0, 5)])
-def test_fit_is_the_average_of_penalized_fits_by_their_marginal_likelihood(amplitude, kept):
-    x, w, y = rows_of(300, lambda x: 0.8 * x + amplitude * np.sin(2 * x), seed=1)
-    curve = fit_smooth(x, w, y)
-    cells = np.floor((x - curve.center) / curve.spread * 256 + 0.5)
-    w, y = (np.bincount(np.unique(cells, return_inverse=True)[1], v) for v in (w, y))
-    z = np.bincount(np.unique(cells, return_inverse=True)[1], (x - curve.center) / curve.spread) / w
-    features = curve.basis(z)
-    fits, marginal = [], []
-    for tau in (None, 0.01, 0.03, 0.1, 0.3, 1.0):
-        used = 2 if tau is None else len(features)
-        precision = np.append([0.0, 0.0], np.full(used - 2, 1 / (tau or 1.0) ** 2))
-
-        def loss(b, used=used, precision=precision):
-            l = b @ features[:used]
-            return w @ np.logaddexp(0, l) - y @ l + precision @ b**2 / 2
-
-        b = minimize(loss, np.zeros(used), method="BFGS", options={"gtol": 1e-7}).x
-        p = expit(b @ features[:used])
-        information = (features[:used] * w * p * (1 - p)) @ features[:used].T + np.diag(precision)
-        # Laplace: the prior density at the mode times the volume of the posterior.
-        marginal.append(-loss(b) + np.log(precision[2:]).sum() / 2 - np.linalg.slogdet(information)[1] / 2)
-        fits.append((np.append(b, np.zeros(len(features) - used)), np.linalg.inv(information)))
-    posterior = np.array([0.5, 0.15, 0.15, 0.12, 0.06, 0.02]) * np.exp(np.array(marginal) - max(marginal))
-    posterior /= posterior.sum()
-    posterior[posterior < 0.025] = 0
-    posterior /= posterior.sum()
-    assert np.count_nonzero(posterior) == kept
-    mean = sum(share * b for share, (b, _) in zip(posterior, fits, strict=True))
-    covariance = np.zeros((len(features), len(features)))
-    for share, (b, inverse) in zip(posterior, fits, strict=True):
-        covariance[: len(inverse), : len(inverse)] += share * inverse
-        covariance += share * np.outer(b - mean, b - mean)
-    np.testing.assert_allclose(curve.coefficients, mean, atol=1e-5)
-    np.testing.assert_allclose(curve.covariance, covariance, atol=1e-5)
-    np.testing.assert_allclose(curve.line_probability, posterior[0], atol=1e-5)
 
 
 # ---------------------------------------------------------------------------- floors, caps and outliers
