@@ -49,19 +49,20 @@ def with_record(methods, **changes):
     ("after", "verdict", "decision"),
     [
         (0.01, "vad.json helps.", "keep"),
-        (0.123, "It is unclear whether vad.json helps.", "watch"),
+        (-0.123, "It is unclear whether vad.json helps.", "watch"),
         (0.9, "vad.json hurts.", "alarm"),
     ],
 )
 def test_the_headline_says_whether_the_map_helps_over_all_shares(methods, after, verdict, decision):
     pair = [with_errors(methods[0], 0.123), with_errors(methods[1], after)]
     page = evaluation_page(pair)
-    errors = f"predictions are on average 12.3% too high as served and {100 * after:.1f}% too high with vad.json."
+    off = f"{100 * abs(after):.1f}% too {'high' if after > 0 else 'low'}"
+    errors = f"predictions are on average 12.3% too high as served and {off} with vad.json."
     assert page.headline == f"{verdict} On the top 2% to all rows, {errors}"
     assert page.decision == decision
     assert page.emphasis in page.headline
     assert page.note.startswith("Probability that vad.json is nearer to the truth than the scores as served: ")
-    assert [one.value for one in page.numbers] == ["12.3%", f"{100 * after:.1f}%"]
+    assert [one.value for one in page.numbers] == ["12.3%", off.split()[0]]
 
 
 def test_without_a_map_the_headline_says_where_predictions_are_wrong(methods):
@@ -123,7 +124,7 @@ def test_a_share_without_a_positive_label_is_skipped(tmp_path):
         with pytest.warns(UserWarning, match="has no positive label"):
             result = evaluate(y, p, [0.02, 0.5])
         page = evaluation_page([Method("a", result), Method("b", result)])
-        expected = "It is unclear whether b helps. On the top 50%, " if y.any() else "No selection has a positive label"
+        expected = "b changes nothing. On the top 50%, " if y.any() else "No selection has a positive label"
         assert page.headline.startswith(expected)
         assert "undefined" in written(page, tmp_path / "r.html")
 
@@ -155,7 +156,7 @@ def test_the_page_says_whether_the_interval_of_the_fit_held(methods):
     missed = ErrorTable((0.03, 1.0), (1.0, 1.0), (0.01, 0.01), (0.0, 0.0), 1)
     near = ErrorTable((0.01, 1.0), (1.03, 1.03), (0.01, 0.01), (0.0, 0.0), 1)
     cases = [(held, 0.0, ["inside"] * 4), (missed, 0.0, ["", *["outside"] * 3])]
-    for errors, measured, words in (*cases, (near, 1.7, ["outside, within the noise of the labels"] * 4)):
+    for errors, measured, words in (*cases, (near, 1.7, ["outside, but could be chance"] * 4)):
         pair = [methods[0], replace(with_errors(methods[1], measured, 0.05), fitted=replace(FITTED, errors=errors))]
         _, table, _ = tables(evaluation_page(pair), "error")
         assert [row[table.header.index("vad.json")].partition(": ")[2] for row in table.rows] == words
@@ -170,7 +171,6 @@ def test_the_page_counts_the_outcomes_and_says_what_to_do_next(methods):
     assert counts.startswith(f"On all rows, {row.observed:,.0f} positives were observed in 30,000 rows. Predicted: ")
     assert f"as served {row.predicted:,.0f}, " in counts
     assert "`uncurse fold`" in page.next_step
-    assert "refresh" not in page.next_step
 
 
 def test_the_page_recommends_to_check_the_nearest_of_several_maps_on_other_rows(methods):
@@ -274,3 +274,11 @@ def test_methods_are_required_and_have_the_same_shares(methods):
     other = Method("other", evaluate([0, 1, 1], [0.2, 0.8, 0.9], [1.0]))
     with pytest.raises(UncurseError, match="'other' and 'as served' are evaluated on different shares"):
         evaluation_page([methods[0], other])
+
+
+def test_a_map_that_changes_nothing_is_called_so(methods):
+    page = evaluation_page([with_errors(methods[0], 0.123), with_errors(methods[1], 0.123)])
+    assert page.headline.startswith(
+        "vad.json changes nothing. On the top 2% to all rows, predictions are on average 12.3%"
+    )
+    assert page.next_step == "fit with labels (`uncurse fit --labeled`)"

@@ -230,9 +230,9 @@ def _text(fitted: Fitted, pool: Evidence, labeled: Evidence | None, selection: s
         lines.append(f"{len(pool.segments):,} segments with a map each{span}")
     title, intervals, unseen = remaining_error(fitted)
     if intervals:
-        table: list[tuple[str, ...]] = [("top", "90% interval"), *intervals]
+        table: list[tuple[str, ...]] = [("top", "remaining error, 90%"), *intervals]
         if lowest := lowest_predictions(fitted):
-            lowest = ["lowest prediction → with the map", *lowest]
+            lowest = ["lowest prediction: served → map", *lowest]
             table = [(row[0], cell, row[1]) for row, cell in zip(table, lowest, strict=True)]
         lines += ["", title, *aligned(table, left=0), *filter(None, [unseen]), ""]
     score = pool.spec.scores[0] if replica_kind(record.replicas).served_is_a_column else "MEAN"

@@ -98,6 +98,12 @@ class Results:
         return [self.selection] if self.selection and len(names) == 1 else names
 
     @property
+    def unchanged(self) -> bool:
+        """Whether the first map leaves all predictions as they are."""
+        served, after = ([row.predicted for row in one.evaluation.rows] for one in (self.methods[0], self.last))
+        return len(self.methods) > 1 and np.allclose(served, after, rtol=1e-9)
+
+    @property
     def largest(self) -> int:
         """Place of the largest share."""
         return int(np.argmax([row.alpha for row in self.first.rows]))
@@ -147,6 +153,8 @@ def answer(results: Results) -> tuple[str, str, str]:
         return f"Predictions {_as(served)} are {bad}.", "too" if bad.startswith("too") else "", "alarm"
     word, decision = _verdict(found.nearer[1])
     sentence = f"It is unclear whether {last.name} helps." if word == "unclear" else f"{last.name} {word}."
+    if results.unchanged:
+        word, sentence = "changes nothing", f"{last.name} changes nothing."
     if last.own_labels:
         word, decision = "Not a fair test", "watch"
         sentence = f"{word}: {last.name} was fitted to the labels of these rows."
@@ -173,7 +181,7 @@ def _as(method: Method) -> str:
 def sureness(results: Results) -> str:
     """Return in a sentence how sure it is that the first map helped; with several maps, how near each is."""
     methods, found = results.methods, results.found
-    if found is None:
+    if found is None or results.unchanged:
         return ""
     single = sorted(one for one in found.nearer_by_share[1] if one is not None)
     ends = dict.fromkeys(map(probability, (single[0], single[-1])))
@@ -274,7 +282,7 @@ def segment_table(results: Results) -> Table:
         found = results.by_segment[segment]
         verdicts = [verdict(found.nearer[i] if found else None) for i in range(1, len(evaluations))]
         rows.append(_compared(segment, [one.rows[0] for one in evaluations], verdicts))
-    about = f"Calibration error by segment, {results.names[results.largest]}, the largest first"
+    about = f"Calibration error by segment, {results.names[results.largest]}, those with most selected rows first"
     about += "; verdict: with the probability that the map is nearer to the truth" if len(results.methods) > 1 else ""
     return Table(about, _header("segment", results, "verdict"), rows)
 
@@ -288,8 +296,12 @@ def _compared(name: str, rows: Sequence[SelectionMetrics], sure: Sequence[str]) 
     """Return a row of a table: the error as served, of each map its error and how sure it is to help, then counts."""
     served, *errors = (row.cells()["calibration error"] for row in rows)
     of_maps = (cell for pair in zip(errors, sure, strict=True) for cell in pair)
-    counts = (rows[0].selected, rows[0].observed)  # a row at the edge of a share may count in part
-    return [name, served, *of_maps, *(number(round(count) if count >= 10 else count) for count in counts)]
+    return [name, served, *of_maps, _count(rows[0].selected), _count(rows[0].observed)]
+
+
+def _count(rows: float) -> str:
+    """Return a number of rows; those at the edge of a share may count in part."""
+    return number(round(rows) if rows >= 10 else rows)
 
 
 def expected_table(results: Results) -> Table | None:
@@ -309,7 +321,7 @@ def _promise_text(expected: tuple[float, float, bool] | None, measured: float) -
     if expected is None:
         return ""
     low, high, held = expected
-    place = "inside" if low <= measured <= high else "outside, within the noise of the labels" if held else "outside"
+    place = "inside" if low <= measured <= high else "outside, but could be chance" if held else "outside"
     return f"{error_and_interval(0.0, low, high)[1]}; measured {percent(measured)}: {place}"
 
 
@@ -430,11 +442,12 @@ def _errors(results: Results) -> Section:
         expected_table(results),
         Table("all metrics by method and share", ["method", *results.first.table()[0]], every, folded=True),
     ]
-    title = f"{'Predictions' if last is methods[0] else 'With ' + last.name + ', predictions'} are "
+    title = "Predictions are " if last is methods[0] else f"With {last.name}, predictions are "
+    title = f"On the rows that it was fitted to, predictions with {last.name} are " if last.own_labels else title
     title += errors_in_words(last.evaluation.rows, results.names)
     tops = [method.evaluation.rows[results.largest] for method in methods]
     predicted = ", ".join(f"{m.name} {number(row.predicted)}" for m, row in zip(methods, tops, strict=True))
-    observed, selected = number(tops[0].observed), number(tops[0].selected)
+    observed, selected = _count(tops[0].observed), _count(tops[0].selected)
     counts = f"On {_the(results.names[results.largest])}, {observed} positives were observed in {selected} rows. "
     return Section("error", title, (f"{counts}Predicted: {predicted}.",), [one for one in blocks if one is not None])
 
@@ -469,10 +482,10 @@ def next_step(results: Results) -> str:
     more = "evaluate on more labeled rows"
     if error.startswith("too"):
         remains = "refresh the map with recent labels (`uncurse refresh`), because an error remains"
-        serve, more = f"{remains}; then {serve}" if "elsewhere" not in error else serve, f"{remains}, or {more}"
+        serve, more = f"{remains}; then {serve}", f"{remains}, or {more}"
     return {
         "helps": f"{serve}, and check it on new labels with `uncurse monitor`",
-        "unclear": more,
+        "unclear": "fit with labels (`uncurse fit --labeled`)" if results.unchanged else more,
         "hurts": "keep the scores as served; check that `--replicas` states how the replicas were trained, or fit with "
         "labels (`--labeled`)",
     }[_verdict(found.nearer[1])[0]]
@@ -504,7 +517,7 @@ def segments_in_words(results: Results) -> list[str]:
     parts = [f"{word} in {_listed(names)}" for word, names in verdicts.items() if names]
     advice = {
         "hurts": "Where it hurts, fit a map by segment (--segment), or keep the scores as served.",
-        "unclear": "Where it is unclear, the segment has too few positives to tell: evaluate on more labeled rows.",
+        "unclear": "Where it is unclear, errors differ little, or positives are few: more labeled rows would tell.",
     }
     text = f"By segment: {results.last.name} {'; '.join(parts)}"
     return [text, *(advice[word] for word in advice if verdicts[word])]
