@@ -98,7 +98,7 @@ def test_shares_between_those_of_the_table_are_interpolated():
     for i in (5, 15, 25):
         without = replace(fitted.errors, **{
             name: tuple(np.delete(getattr(fitted.errors, name), i))
-            for name in ("alphas", "error", "standard_error", "level_error")
+            for name in ("alphas", "error", "standard_error", "level_error", "predicted")
         })  # fmt: skip
         alpha = fitted.errors.alphas[i]
         exact, between = fitted.interval(alpha), without.interval(alpha)

@@ -139,7 +139,7 @@ def fit_outcomes(done: CrossFit) -> Fitted:
     first, levels = isotonic_levels(shares / total, total)
     steps = score, np.repeat(levels, np.diff(first, append=len(score)))
     estimate = OutcomeCurve(ends, curve, steps, table)
-    errors = error_table(estimate.share, estimate)
+    errors = error_table(estimate.share, estimate, rates=False)
     record = FitRecord(
         "labels",
         pool.record(),

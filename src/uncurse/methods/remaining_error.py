@@ -40,6 +40,7 @@ class ErrorTable:
     standard_error: tuple[float, ...]  # of that log, by chance in labels and rows
     level_error: tuple[float, ...]  # the part that all scores share
     freedom: int  # degrees of freedom of the level error
+    predicted: tuple[float, ...] = ()  # mean prediction, if it is a rate: the true rate is at most 1
 
     def interval(self, alpha: float, level: float = 0.9) -> tuple[float, float]:
         """Return an interval for the calibration error on the top share, see `Fitted.interval`."""
@@ -57,7 +58,8 @@ class ErrorTable:
         )
         quantile, student = float(ndtri(0.5 + level / 2)), float(stdtrit(self.freedom, 0.5 + level / 2))
         reach = float(np.hypot(quantile * chance, student * shared))
-        return float(np.expm1(error - reach)), float(np.expm1(min(error + reach, 700.0)))
+        least = float(np.interp(np.log(share), place, self.predicted)) - 1 if self.predicted else -1.0
+        return max(float(np.expm1(error - reach)), least), float(np.expm1(min(error + reach, 700.0)))
 
 
 class Estimate:
@@ -87,7 +89,9 @@ class Estimate:
         return top.log_mean(logistic(top.served)) - top.log_mean(self.rates[top.cells])
 
 
-def error_table(predict: Any, estimate: Estimate, labeled: ReplicaTable | None = None) -> ErrorTable | None:
+def error_table(
+    predict: Any, estimate: Estimate, labeled: ReplicaTable | None = None, *, rates: bool = True
+) -> ErrorTable | None:
     """Compare predictions, a function of served logits, with an estimate; None if a rate is 0 or not known at all.
 
     Near a rate of 1, neither replicas nor a curve of labels show an error. One more negative among the labeled rows of
@@ -96,19 +100,22 @@ def error_table(predict: Any, estimate: Estimate, labeled: ReplicaTable | None =
     rows = estimate.table.effective_rows
     lowest = min(max(_SMALLEST, 1 / rows), 1.0)
     alphas = np.unique([*np.geomspace(lowest, 1.0, _STEPS).round(12), *(a for a in SHARES if a >= lowest)])
-    prediction, columns = predict(estimate.table.served), []
-    for top in top_shares(estimate.table, alphas.tolist()):
-        predicted, estimated = top.mean(prediction[top.cells]), top.mean(estimate.rates[top.cells])
-        shared = estimate.level_error(top)
+    tops, prediction, columns = top_shares(estimate.table, alphas.tolist()), predict(estimate.table.served), []
+    known = np.array([top.mean(estimate.rates[top.cells]) for top in tops])
+    one_more = np.zeros(len(tops))
+    if labeled is not None:
+        weight = labeled.row_weights()[0]
+        counts = np.array([weight[labeled.served >= top.served.min()].sum() for top in tops])
+        # A rate at the top is at least that of a larger share, whose labels are more.
+        one_more = np.array([(r - known[k:] + r / (counts[k:] + 1)).min() for k, r in enumerate(known)])
+    for top, estimated, chance in zip(tops, known.tolist(), one_more.tolist(), strict=True):
+        predicted, shared = top.mean(prediction[top.cells]), estimate.level_error(top)
         if shared is None or min(predicted, estimated) < _CERTAIN:
             return None
-        chance = estimate.log_error(top)
-        if labeled is not None:
-            labels = float(labeled.row_weights()[0][labeled.served >= top.served.min()].sum())
-            chance = float(np.hypot(chance, estimated / max(labels, 1.0)))
-        columns.append((float(np.log(predicted / estimated)), chance, *shared))
-    error, by_chance, level, freedom = zip(*columns, strict=True)
-    table = ErrorTable(tuple(alphas.tolist()), error, by_chance, level, int(freedom[0]))
+        by_chance = float(np.hypot(estimate.log_error(top), max(chance, 0.0)))
+        columns.append((float(np.log(predicted / estimated)), by_chance, *shared, predicted))
+    error, by_chances, level, freedom, means = zip(*columns, strict=True)
+    table = ErrorTable(tuple(alphas.tolist()), error, by_chances, level, int(freedom[0]), means if rates else ())
     return table if table.interval(float(alphas[0]))[1] < _LARGEST_FACTOR else None
 
 
