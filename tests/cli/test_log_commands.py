@@ -489,3 +489,15 @@ def test_output_is_the_same_at_a_terminal_and_in_a_pipe(run, tmp_path):
     assert run.stderr == ""
     assert piped == said.decode().replace("\r\n", "\n")
     assert "Calibration error (predicted / observed − 1) with its 95% interval" in piped
+
+
+def test_all_commands_refuse_another_score_column_alike(run):
+    make(2_000).with_columns(s0=pl.col("s1")).write_parquet("log.parquet")
+    run("fit", "log.parquet", "--scores", "s1,s2", "-o", "map.json")
+    for words in (
+        ["evaluate", "log.parquet", "--map", "map.json", "--label", "click"],
+        ["monitor", "map.json", "log.parquet", "--label", "click", "--state", "s.json"],
+        ["refresh", "map.json", "log.parquet", "--label", "click", "-o", "map2.json"],
+        ["apply", "map.json", "log.parquet", "-o", "out.parquet"],
+    ):
+        assert "map.json was fitted to the score column 's1', not to 's0'" in run(*words, "--scores", "s0", code=2)

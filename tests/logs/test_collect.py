@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from scipy.special import expit
 
-from uncurse import VAD, TopK, UncurseError, collect, top_k
+from uncurse import VAD, Auto, TopK, UncurseError, collect, top_k
 from uncurse.evidence import LogSpec, from_arrays
 from uncurse.logs import Settled
 from uncurse.logs.collecting import collect_spec
@@ -336,3 +336,24 @@ def test_a_type_that_polars_does_not_have_is_an_error_only_where_it_is_read(capf
     assert collect(table, "s").rows == 3
     with pytest.raises(UncurseError, match="the frame: "):
         collect(table, "wide")
+
+
+def test_collected_evidence_has_all_that_auto_needs():
+    pool = collect(LOG, ["s1", "s2", "s3"], scale="logit")
+    fitted = Auto(scale="logit", replicas="seeds").fit(pool)
+    assert fitted.interval(0.1)[0] < 0 < fitted.interval(0.1)[1]
+
+
+def test_lines_of_a_csv_file_may_end_in_two_ways(tmp_path):
+    rows = LOG.select("s1", "s2").head(400).write_csv().splitlines()
+    (tmp_path / "mixed.csv").write_bytes("\r\n".join(rows[:201]).encode() + b"\n" + "\n".join(rows[201:]).encode())
+    assert collect(tmp_path / "mixed.csv", ["s1", "s2"]).rows == 400
+
+
+def test_an_error_of_the_library_behind_an_address_is_one_of_uncurse(monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("no credentials were found")
+
+    monkeypatch.setattr(pl.LazyFrame, "collect_schema", refuse)
+    with pytest.raises(UncurseError, match=r"gs://bucket/a\.parquet: no credentials were found"):
+        collect("gs://bucket/a.parquet", ["s1", "s2"])

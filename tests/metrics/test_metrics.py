@@ -494,3 +494,9 @@ def test_number_of_bins_is_limited_before_memory_is_allocated(strategy):
     huge, most = (evaluate(y, p, 1.0, n_bins=n, strategy=strategy) for n in (10**12, 4096))
     assert huge == most
     assert huge.n_bins == 4096
+
+
+def test_an_error_is_not_certain_where_all_labels_are_positive():
+    (row,) = evaluate(np.ones(122), np.full(122, 121.7 / 122), [1.0]).rows
+    assert row.calibration_error == pytest.approx(121.7 / 122 - 1)
+    assert row.calibration_error.standard_error == pytest.approx(np.sqrt(121.7 * 0.3 / 122) / 122, rel=0.05)

@@ -217,3 +217,10 @@ def test_a_module_that_was_folded_is_refused(nets):
     with pytest.raises(UncurseError, match="holds a map already"):
         fold(MAP, folded)
     assert fold(MAP, folded, again=True).bias is not None
+
+
+def test_a_layer_without_weights_yet_is_refused():
+    from torch import nn
+
+    with pytest.raises(UncurseError):
+        fold(MAP, nn.Sequential(nn.LazyLinear(1)))
