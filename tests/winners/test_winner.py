@@ -249,6 +249,9 @@ def test_a_frame_has_a_column_for_each_candidate():
     for text in ("n/a", "4.9%"):
         with pytest.raises(UncurseError, match=f"'b' holds '{text}' in row 1"):
             winner(pd.DataFrame({"a": [1.0, 0.0], "b": [None, text]}))
+    many = pl.DataFrame({"a": np.arange(20) % 2, "question": np.random.default_rng(0).permutation(20) + 1_000})
+    with pytest.raises(UncurseError, match="'question' numbers the rows"):
+        winner(many)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,7 @@ def test_a_frame_has_a_column_for_each_candidate():
         ({"scores": [0.1, 0.2], "standard_error": [0.1]}, "standard_error"),
         (
             {"scores": [0.049, 0.04], "standard_error": [0.39, 0.36]},
-            r"standard_error\[0\] is 0.39, but a rate of 0.049",
+            r"standard_error\[0\] is 0.39, but that of a single trial at a rate of 0.049",
         ),
         ({"scores": [2, 3], "trials": [3, 2]}, r"successes\[1\] is 3 of 2 trials"),
         ({"scores": [0.1, 0.2], "trials": 10}, r"successes\[0\]"),

@@ -53,8 +53,12 @@ class Scores:
             if is_frame:
                 columns = {name: numbers_of(frame, name) for name in frame.columns}
                 for name, column in columns.items():
-                    if len(column) > 2 and column[0] in (0, 1) and (np.diff(column) == 1).all():
-                        raise UncurseError(f"column {name!r} numbers the rows and is not a candidate; leave it out")
+                    many = len(column) > 9  # scores of a few rows may be consecutive by chance
+                    numbers = many or (len(column) > 2 and column[0] in (0, 1))
+                    if numbers and (np.diff(np.sort(column) if many else column) == 1).all():
+                        raise UncurseError(
+                            f"column {name!r} numbers the rows and is not a candidate; leave it out (--item {name})"
+                        )
                 scores = np.array(list(columns.values())).T
             array = check_numbers(scores, "scores").astype(np.float64)
             if array.ndim != 2:

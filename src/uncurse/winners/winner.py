@@ -414,7 +414,7 @@ def _estimates(estimates: Any, trials: Any, standard_error: Any, groups: ArrayLi
     if wrong.size:
         at = wrong[0]
         raise UncurseError(
-            f"standard_error[{at}] is {errors[at]:g}, but a rate of {values[at]:g} has at most "
-            f"{own[at] ** 0.5:.2g}; pass rates and their errors in the same unit, or successes and trials"
+            f"standard_error[{at}] is {errors[at]:g}, but that of a single trial at a rate of {values[at]:g} is "
+            f"{own[at] ** 0.5:.3g}; pass standard errors in the unit of the rates, or successes and trials"
         )
     return values, variance / binomial, True
