@@ -222,5 +222,5 @@ def test_a_module_that_was_folded_is_refused(nets):
 def test_a_layer_without_weights_yet_is_refused():
     from torch import nn
 
-    with pytest.raises(UncurseError):
+    with pytest.raises(UncurseError, match="uninitialized"):
         fold(MAP, nn.Sequential(nn.LazyLinear(1)))

@@ -156,7 +156,7 @@ def _opened(source: Any, paths: list[str] | None, reader: Reader) -> Iterator[An
             scanned = scan(paths, local=False)
             try:
                 columns = scanned.collect_schema().names()
-            except Exception as error:  # a library that finds credentials has errors of its own
+            except Exception as error:  # libraries that look for credentials raise other errors
                 raise OSError(first_line(error)) from None
             check_columns(columns, reader.columns, name)
             yield lazy_batches(scanned if reader.text else scanned.select(reader.columns))
