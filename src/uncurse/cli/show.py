@@ -21,12 +21,12 @@ from .reading import input_file, is_evidence, load_map
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .._types import Array
     from ..maps import Affine, ScoreMap
-    from ..methods import FitRecord, Fitted, ScoreSummary
+    from ..methods import FitRecord, Fitted
 
 _WIDTH, _HEIGHT = 60, 15  # of the picture, in characters
 _MOST_SEGMENTS = 20
+_MARKED = (0.1, 0.02)  # top shares
 
 
 @app.command()
@@ -100,17 +100,10 @@ def _segments(maps: Mapping[str, ScoreMap], record: FitRecord | None) -> list[tu
     listed = [*maps.items()][:_MOST_SEGMENTS]
     if record is None or record.pool.scores is None:
         return [("segment", "map"), *((name, one.kind) for name, one in listed)]
-    logits, offset = _edges(record.pool.scores), logit_offset(record.negative_sampling_rate)
+    logits, offset = record.pool.scores.lowest(_MARKED), logit_offset(record.negative_sampling_rate)
     predictions = {"as served": logistic(logits), **{name: one.at_logits(logits - offset) for name, one in listed}}
     cells = [(name, *(f"{100 * prediction:.3g}%" for prediction in found)) for name, found in predictions.items()]
     return [("segment", "top 10%", "top 2%"), *cells]
-
-
-def _edges(scores: ScoreSummary) -> Array:
-    """Return the lowest logits of the top 10% and 2%."""
-    from ..methods.records import TOP_SHARES
-
-    return np.interp((0.1, 0.02), TOP_SHARES, scores.top)
 
 
 def formula(score_map: Affine) -> str:
@@ -148,7 +141,7 @@ def _picture(score_map: ScoreMap, record: FitRecord | None) -> list[str]:
     margin = " " * width
     edges = [" "] * _WIDTH
     if scores is not None:
-        for logit in _edges(scores):
+        for logit in scores.lowest(_MARKED):
             edges[int(np.clip(np.searchsorted(x, logit), 0, _WIDTH - 1))] = "▲"
     legend = [] if scores is None else ["".join(edges), "▲ lowest of the top 10% and 2%"]
     below = [f"{ends[2]}{ends[3]:>{_WIDTH - len(ends[2])}}", f"{'prediction as served':^{_WIDTH}}", *legend]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import documents
+from .._types import Array
 from ..evidence import Evidence
 from ..evidence.histogram import Histogram
 from ..version import __version__
@@ -40,6 +41,10 @@ class ScoreSummary:
     weights: tuple[float, ...]  # between the edges
     top: tuple[float, ...]  # the lowest logit of the top share, for each of `TOP_SHARES`
     distance: float  # Kolmogorov–Smirnov distance from a normal distribution
+
+    def lowest(self, shares: Sequence[float]) -> Array:
+        """Return the lowest logit of top shares."""
+        return np.interp(shares, TOP_SHARES, self.top)
 
     @classmethod
     def of(cls, served: Histogram) -> ScoreSummary:

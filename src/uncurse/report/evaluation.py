@@ -16,7 +16,6 @@ from ..evidence.spec import logit_offset
 from ..links import logistic
 from ..maps import Affine, Segmented
 from ..methods import FitRecord, Fitted, ScoreSummary
-from ..methods.records import TOP_SHARES
 from ..metrics import Comparison, Evaluation, compare
 from ..metrics.comparison import SURE
 from ..metrics.measure import Bin, SelectionMetrics
@@ -544,7 +543,7 @@ def _maps(methods: Sequence[Method], first: Evaluation, served: ScoreSummary | N
             return None
         score_map = method.fitted.map.default if isinstance(method.fitted.map, Segmented) else method.fitted.map
         offset = logit_offset(None if record is None else record.negative_sampling_rate)
-        top = np.interp(shares, TOP_SHARES, own.top)
+        top = own.lowest(shares)
         logits = np.concatenate([top, np.linspace(own.edges[0], max(own.edges[-1], own.top[0]), 200)])
         before, after = logistic(logits), score_map.at_logits(logits - offset)
         name = f"{method.name}, default" if isinstance(method.fitted.map, Segmented) else method.name

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..text import interval, percent, share
 
 if TYPE_CHECKING:
@@ -79,13 +77,12 @@ def lowest_predictions(fitted: Fitted) -> list[str]:
     from ..evidence.spec import logit_offset
     from ..links import logistic
     from ..maps import Segmented
-    from ..methods.records import TOP_SHARES
 
     record = fitted.record
     if record is None or record.pool.scores is None or fitted.map.link != "logistic":
         return []
     default = fitted.map.default if isinstance(fitted.map, Segmented) else fitted.map
-    logits = np.interp([one["alpha"] for one in intervals_of(fitted)], TOP_SHARES, record.pool.scores.top)
+    logits = record.pool.scores.lowest([one["alpha"] for one in intervals_of(fitted)])
     both = logistic(logits), default.at_logits(logits - logit_offset(record.negative_sampling_rate))
     return [f"{100 * before:#.3g}% → {100 * after:#.3g}%" for before, after in zip(*both, strict=True)]
 
