@@ -44,6 +44,7 @@ _CELLS_PER_SPREAD = 256  # merge cells within 1/256 of a spread: a curve this sm
 _TAIL = 0.01  # at most this share of the other scores is an outlier on either side; at least 3 cells
 _TIE = 1e-6  # scores on a grid meet thresholds exactly: rounding must not decide on which side they are
 _FENCE = 3.0  # outliers are outside the 1% to 99% range by 3 times its distance to the median: 9 normal sd
+_STEP = 1e-3  # of a difference that gives a derivative, in spreads
 _REACH = 3.0  # clip other scores at 3 spreads outside the knots
 
 
@@ -80,6 +81,11 @@ class SmoothCurve:
         low, high = self.limits
         values = self.coefficients @ self.features(x)
         return np.where(x <= low, self.levels[0], np.where(x >= high, self.levels[1], values))
+
+    def slope(self, x: Array) -> Array:
+        """Return the derivative at scores `x`; that of the outer knots beyond them."""
+        inside, step = np.clip(x, *self.ends), _STEP * self.spread
+        return np.asarray((self(inside + step) - self(inside - step)) / (2 * step))
 
     def map(self, count: int = 128) -> Curve:
         """Return the curve as a strictly increasing score map with at least `count` knots."""

@@ -138,7 +138,8 @@ class ReplicaCalibration(Estimate):
     by it, `table` is not. `winners` says whether the served score selected the labeled rows from the pool. `labels` is
     P(y | true score). `projection` gives its log odds by served score on the pool, `before` on the labeled rows, and
     `direct` those of the labels; for exchangeable replicas, whose noise is known, as a difference from `before`.
-    `shift` is the probability that pool and labeled rows differ.
+    `shift` is the probability that pool and labeled rows differ, and `move` the difference in log odds if they do. For
+    exchangeable replicas that is the difference between `projection` and `before`.
     `segment_levels` are differences of log odds between the labels of a segment and `labels`, each with its standard
     error.
     """
@@ -153,6 +154,7 @@ class ReplicaCalibration(Estimate):
     before: SmoothCurve | None
     direct: SmoothCurve | None
     shift: float
+    move: Callable[[Array], Array] | None = None
     segment_levels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     teacher: Teacher | None = None
 
@@ -166,8 +168,12 @@ class ReplicaCalibration(Estimate):
         if self.before is None or self.direct is None:
             return np.asarray(self.projection(x))
         inside = np.clip(x, *self.direct.ends)
-        moved = self.projection(x) + self._of_labels(inside) - self.before(inside)
-        by_replicas = self.shift * moved + (1 - self.shift) * self._of_labels(x)
+        by_replicas = self._of_labels(x)
+        if self.pool.kind.exchangeable:
+            moved = self.projection(x) + self._of_labels(inside) - self.before(inside)
+            by_replicas = self.shift * moved + (1 - self.shift) * by_replicas
+        elif self.move is not None:
+            by_replicas = by_replicas + self.shift * self.move(x)
         if self.teacher is None or not self.teacher.weight:
             return np.asarray(by_replicas)
         by_teacher = self.teacher.pool(x) + self._of_labels(inside) - self.teacher.labeled(inside)
@@ -285,7 +291,7 @@ def calibrate_replicas(
     labels = fit_labels(of_labeled.table, denoised)
     of_truth = logistic(labels(of_pool.posterior_logit()[0]))
     projection = regress_on_served(of_pool.table, np.asarray(of_truth, np.float64))
-    before, direct, shift = None, None, 1.0
+    before, direct, shift, move = None, None, 1.0, None
     if not (winners and kind.exchangeable):
         before = regress_on_served(of_labeled.table, np.asarray(logistic(labels(denoised)), np.float64))
         # Only exchangeable replicas show how the curve bends. Bootstraps show the noise of the served score, not
@@ -293,9 +299,11 @@ def calibrate_replicas(
         slope, offset = (0.0, before) if kind.exchangeable else (before.coefficients[1] / before.spread, None)
         direct = fit_labels(of_labeled.table, of_labeled.table.served, (slope, _SLOPE[1]), offset)
         shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
+        if not (kind.exchangeable or winners):  # winners differ by their scores alone
+            move = move_of(of_pool, of_labeled, labels.coefficients[1] / labels.spread)
     teacher = None if winners else compare_by_teacher(pool.teacher, labeled.teacher, scaling)
     fit = ReplicaCalibration(
-        table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift, teacher=teacher
+        table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift, move, teacher=teacher
     )
     if teacher is not None:
         reason = f"{reason}; {teacher.reason}" if reason else teacher.reason
@@ -442,6 +450,7 @@ _SIZES = np.array([0.3, 0.1, 0.1])
 # With n labels of the rarer class, the log likelihood of isotonic regression exceeds that of the right line by about
 # 2 ∛n; a larger difference shows a bend.
 _BEND = 3.5
+_STEEPEST = 3.0  # typical change of the log ratio of two densities over a standard deviation, if rows differ very much
 _ROUNDING = 1e-20  # a smaller squared standard error is 0 up to rounding, which depends on the order of rows
 
 
@@ -502,6 +511,26 @@ def shift_probability(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKi
     known = np.isfinite(difference) & (error > _ROUNDING)  # replicas that are equal have no noise to compare
     factor = log_bayes_factor(difference[known], error[known], np.square(_SIZES[known]))
     return float(logistic(-np.asarray(factor.sum())))
+
+
+def move_of(pool: TruthModel, labeled: TruthModel, slope: float) -> Callable[[Array], Array] | None:
+    """Return the difference in log odds between pool and labeled rows, as a function of the served score.
+
+    With normal noise of variance V, the mean true score at a served score is that score plus V times the derivative of
+    the log density (Tweedie's formula). So the difference is V times the derivative of the log of the ratio of the two
+    densities, which is a smooth curve. `slope` is that of the log odds of the labels on the true score. None if the
+    replicas do not tell noise from the truth.
+    """
+    if not (pool.denoise and labeled.denoise):
+        return None
+    tables = pool.table, labeled.table
+    score, weight = (np.concatenate(parts) for parts in zip(*((t.served, t.row_weights()[0]) for t in tables)))
+    of_pool = np.where(np.arange(len(score)) < len(pool.table.served), weight, 0.0)
+    order = np.argsort(score, kind="stable")
+    flat = 0.0, _STEEPEST / float(np.sqrt(np.cov(score, aweights=weight, ddof=0)))
+    ratio = fit_smooth(score[order], weight[order], of_pool[order], slope=flat, offset=np.zeros_like)
+    noise = slope * (pool.served_noise + labeled.served_noise) / 2
+    return lambda x: noise * ratio.slope(x)
 
 
 # ---------------------------------------------------------------------------- the teacher
