@@ -49,8 +49,9 @@ def test_noise_of_bootstraps_is_their_variance_and_the_slope_that_they_add(boots
     served = pool_of(300, 1)
     pool = np.hstack([served, slope * served + 0.2 * np.random.default_rng(1).normal(size=(300, bootstraps))])
     gap = pool[:, 1:].mean(axis=1) - pool[:, 0]
-    added = max(np.cov(gap, pool[:, 0], ddof=0)[0, 1] / np.var(pool[:, 0]), 0.0)
-    expected = np.var(gap) if bootstraps == 1 else noise_of(pool[:, 1:]) + added**2 * np.var(pool[:, 0])
+    rise = np.cov(gap, pool[:, 0], ddof=0)[0, 1] / np.var(pool[:, 0])
+    expected = noise_of(pool[:, 1:]) if bootstraps > 1 else np.var(gap) - rise**2 * np.var(pool[:, 0])
+    expected += max(rise, 0.0) ** 2 * np.var(pool[:, 0])
     vad = make(replicas="bootstrap").fit(pool)
     np.testing.assert_allclose(vad.noise_variance_, expected, rtol=1e-9)
     np.testing.assert_allclose(vad.lambda_, 1 - expected / np.var(pool[:, 0]), rtol=1e-9)
@@ -113,7 +114,7 @@ def test_a_bootstrap_declared_as_a_seed_shows_half_the_noise():
     # The wording of Algorithm 1 can be read as a V that is too small by (S − 1)/S.
     pool = simulated("bootstrap", 40_000, np.random.default_rng(2))[:, :2]
     right, wrong = (make(replicas=kind).fit(pool).noise_variance_ for kind in ("bootstrap", "seeds"))
-    np.testing.assert_allclose(wrong, right / 2, rtol=1e-9)
+    np.testing.assert_allclose(wrong, right / 2, rtol=1e-3)
 
 
 @pytest.fixture(scope="module")

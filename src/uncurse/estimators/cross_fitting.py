@@ -92,6 +92,7 @@ class CrossFit:
     labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
     #: The pool, or a sample of it, as the served model scores it; None if there is no pool but folds.
     served_pool: Scored | None
+    trained: float  # share of the rows that a model is trained on: less than 1 with folds
     alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
     note: str = ""  # why there is no teacher, if that needs a word
@@ -151,6 +152,7 @@ def cross_fit(
         pool=Scored.joined(parts, count or different),
         labeled=Scored.joined(labeled, different) if folds else None,
         served_pool=served,
+        trained=float(np.mean([len(kept) / (len(kept) + len(test)) for kept, test in folds])) if folds else 1.0,
         alignment=alignment,
         of_fold=parts[0],
         constant=all(not np.ptp(x[:, 0]) > 1e-9 * np.abs(x[:, 0]).max() for x in several),

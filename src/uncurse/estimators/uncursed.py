@@ -72,7 +72,7 @@ class CrossFitted(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator, Fitte
         *,
         method: str = "auto",
         cv: Any = 5,
-        n_replicas: int = 3,
+        n_replicas: int | None = None,
         replicas: str = "bootstrap",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -197,8 +197,11 @@ class CrossFitted(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator, Fitte
             raise UncurseError("method='labels' needs labels; pass cv, such as cv=5")
         base = self._base()
         target = self._check_target(base, y)
+        n_replicas = self.n_replicas
+        if n_replicas is None:
+            n_replicas = 3 if method == "vad" or self.cv is None else 2
         plan = ReplicaPlan(
-            base, X, target, n_replicas=self.n_replicas, replicas=self.replicas, groups=groups,
+            base, X, target, n_replicas=n_replicas, replicas=self.replicas, groups=groups,
             sample_weight=sample_weight, random_state=self.random_state,
         )  # fmt: skip
         if getattr(self, "_skl_callbacks", None):
@@ -301,9 +304,9 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         `Auto`, `ReplicaCalibrator` or `VAD`. ``"vad"`` uses no labels beyond training.
     cv : int, cross-validation generator, iterable or None, default=5
         Cross-validation splits, used to obtain out-of-fold scores for the labeled rows. If None, no labels are used.
-    n_replicas : int, default=3
+    n_replicas : int, default=None
         Number of models of a fold, including the counterpart of the served one. ``cv * n_replicas + 1`` models are
-        trained, and ``n_replicas`` without folds.
+        trained, and ``n_replicas`` without folds. None is 2 if labels are used, and otherwise 3.
     replicas : {"bootstrap", "seeds"}, default="bootstrap"
         How replicas are trained, see `fit_replicas`. Seeds are enough for neural networks only.
     teacher : estimator, "auto" or None, default="auto"
@@ -361,7 +364,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         *,
         method: str = "auto",
         cv: Any = 5,
-        n_replicas: int = 3,
+        n_replicas: int | None = None,
         replicas: str = "bootstrap",
         teacher: Any = "auto",
         n_jobs: int | None = None,
@@ -428,7 +431,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         every = [part.scores for part in (done.pool, done.labeled, done.served_pool) if part is not None]
         clip = CLIP if any(((scores <= 0) | (scores >= 1)).any() for scores in every) else 0.0
         kind = done.replicas.kind
-        options: Any = {"replicas": kind, "labels_from": "elsewhere", "own_rows": True}
+        options: Any = {"replicas": kind, "labels_from": "elsewhere", "trained": done.trained}
         try:
             pool = done.pool.evidence(clip)
             rows = None if done.labeled is None else done.labeled.evidence(clip)

@@ -169,7 +169,8 @@ class Bootstrap(ReplicaKind):
 
     V is the variance between the bootstraps. If their mean rises more steeply than the served score, as that of models
     with many parameters for few rows does, the served score is as much too steep, and that part is added. With a single
-    bootstrap V is the variance of its difference from the served score.
+    bootstrap V is the variance of its difference from the served score. If it rises less steeply, as trees do that see
+    fewer different rows, the difference is taken from the line: the slope is no noise.
     """
 
     name = "bootstrap"
@@ -178,16 +179,18 @@ class Bootstrap(ReplicaKind):
     def noise(self, spread: Spread) -> Any:
         """Return the variance between the bootstraps, and the square of what they add to the slope."""
         if spread.columns == 2:
-            return spread.gap
+            return spread.gap - np.square(np.minimum(spread.slope, 0.0)) * spread.served
         return spread.within + np.square(np.maximum(spread.slope, 0.0)) * spread.served
 
     def summarize(self, table: ReplicaTable, level: float | None = None) -> ReplicaSummary:
         """Return the served score, and the variance of the bootstraps."""
         level = table.gap_level if level is None else level
         served, slope = _served_and_slope(table)
-        spread = Spread(np.square(served), table.gap_squared(level), table.spread, slope, table.n_replicas)
-        freedom = self.differences(table.n_replicas)
-        return ReplicaSummary(table.served, self.noise(spread), table.weight, 1, freedom, 0.0)
+        if table.n_replicas == 2:
+            variance = table.gap_squared(level + min(slope, 0.0) * served)
+        else:
+            variance = table.spread + max(slope, 0.0) ** 2 * np.square(served)
+        return ReplicaSummary(table.served, variance, table.weight, 1, self.differences(table.n_replicas), 0.0)
 
     def under_fit(self, table: ReplicaTable) -> float:
         """Return 0 where bootstraps follow the served score, as linear models do, and more where they fall behind."""

@@ -233,12 +233,12 @@ class ReplicaCalibration(Estimate):
 
 
 def calibrate_replicas(
-    pool: Evidence, labeled: Evidence, *, replicas: str, labels_from: str, own_rows: bool = False
+    pool: Evidence, labeled: Evidence, *, replicas: str, labels_from: str, trained: float | None = None
 ) -> Solution:
     """Fit to evidence of the candidate pool and of labeled rows.
 
-    `own_rows` says that the labeled rows are those that the model was trained on, so their rate is no surprise, and the
-    replicas were trained with it. The estimate is a `ReplicaCalibration`; None for scores that are no log odds.
+    `trained` is for rows that the model was trained on, scored out of fold: the share of them that trained a model of a
+    fold. Their rate is no surprise, and the replicas were trained with the model. The estimate is a `ReplicaCalibration`; None for scores that are no log odds.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
     if pool.teacher is not None and (winners or not kind.served_is_a_column):
@@ -259,9 +259,9 @@ def calibrate_replicas(
         if steps is not None:
             return steps
     scaling = fit_scaling(kind, rows)
-    if not own_rows:  # otherwise the replicas were trained here
+    if trained is None:  # otherwise the replicas were trained here
         check_replicas(kind, pool, table.rescaled(*scaling))
-    if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
+    if scaling[0] == 1.0 and scaling[1] > 0 and trained is None:
         rate = pool.spec.negative_sampling_rate
         check = f"check negative_sampling_rate={rate}; " if rate not in (None, 1.0) else ""
         warn_user(
@@ -300,7 +300,9 @@ def calibrate_replicas(
         direct = fit_labels(of_labeled.table, of_labeled.table.served, (slope, _SLOPE[1]), offset)
         shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
         if not (kind.exchangeable or winners):  # winners differ by their scores alone
-            move = move_of(of_pool, of_labeled, labels.coefficients[1] / labels.spread)
+            # The served model is trained on more rows than those of folds, and its noise falls with their number.
+            slope = (trained or 1.0) * float(labels.coefficients[1]) / labels.spread
+            move = move_of(of_pool, of_labeled, slope)
     teacher = None if winners else compare_by_teacher(pool.teacher, labeled.teacher, scaling)
     fit = ReplicaCalibration(
         table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift, move, teacher=teacher
