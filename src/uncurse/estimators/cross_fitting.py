@@ -30,7 +30,7 @@ from .teacher import Teacher
 Folds = Sequence[tuple[Rows, Rows]]  # training and test rows of each
 Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, shape (n,)
 
-#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP].
+#: Predictions of exactly 0 or 1 have no logit; they are clipped to [CLIP, 1 − CLIP], or further, see `clip_of`.
 CLIP = 1e-6
 _SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
 _SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
@@ -92,6 +92,7 @@ class CrossFit:
     labeled: Scored | None  # training rows out of fold, fold by fold; None without folds
     #: The pool, or a sample of it, as the served model scores it; None if there is no pool but folds.
     served_pool: Scored | None
+    clip: float  # probabilities are clipped to [clip, 1 − clip]; 0 if none is 0 or 1
     trained: float  # share of the rows that a model is trained on: less than 1 with folds
     alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
@@ -140,9 +141,11 @@ def cross_fit(
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
+    clip = clip_of(np.concatenate([part.scores.ravel() for part in scored])) if link == "logistic" else 0.0
     alignment = 0.0
     if folds and served is not None:
-        alignment = align([on_link(part.scores[:, 0], link) for part in parts], on_link(served.scores[:, 0], link))
+        of_folds, of_served = ([on_link(part.scores[:, 0], link, clip) for part in each] for each in (parts, [served]))
+        alignment = align(of_folds, of_served[0])
     several = [part.scores for part in parts if len(part.scores) > 1]  # parts of one row say nothing
     several = several or [np.concatenate([part.scores for part in parts])]
     return CrossFit(
@@ -152,6 +155,7 @@ def cross_fit(
         pool=Scored.joined(parts, count or different),
         labeled=Scored.joined(labeled, different) if folds else None,
         served_pool=served,
+        clip=clip,
         trained=float(np.mean([len(kept) / (len(kept) + len(test)) for kept, test in folds])) if folds else 1.0,
         alignment=alignment,
         of_fold=parts[0],
@@ -209,10 +213,24 @@ def _score(predict: Predict, sources: list[tuple[Any, Rows | None]], model: Any)
         raise UncurseError(f"the models cannot score X or the pool: {' '.join(str(error).split())}") from None
 
 
-def on_link(scores: Array, link: str) -> Array:
+def clip_of(scores: Array) -> float:
+    """Return how far from 0 and 1 probabilities of exactly 0 or 1 are put; 0 if there are none.
+
+    A forest of 100 trees predicts 0 where the rate may be 1%. It is put at half of the smallest predictions, the lowest
+    hundredth: far outside, it would pass for noise.
+    """
+    distance = np.minimum(scores, 1 - scores)
+    inside = distance[distance > 0]
+    if len(inside) == scores.size:
+        return 0.0
+    return max(CLIP, float(np.quantile(inside, 0.01)) / 2) if len(inside) else CLIP
+
+
+def on_link(scores: Array, link: str, clip: float = 0.0) -> Array:
     """Return predictions as scores of the link."""
     if link == "logistic":
-        return np.asarray(logit(np.clip(scores, CLIP, 1 - CLIP)), np.float64)
+        least = max(clip, CLIP)
+        return np.asarray(logit(np.clip(scores, least, 1 - least)), np.float64)
     return np.log(scores) if link == "log" else scores
 
 

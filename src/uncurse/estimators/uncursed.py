@@ -54,6 +54,7 @@ except ImportError:  # before scikit-learn 1.9
         return method
 
 
+_TIE = 1e-3  # logits between the predictions that are clipped
 _LEAST_LAMBDA = 0.01  # a smaller λ is an estimate of pure noise
 _NO_INTERVAL = "a regression without labels has none; compare predictions with outcomes by uncurse.calibration_error"
 _TREES = ("lightgbm", "xgboost", "catboost", "sklearn.tree", "sklearn.ensemble")
@@ -261,7 +262,7 @@ class CrossFitted(CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator, Fitte
         scores = None
         if done.link == "logistic":
             rows = done.served_pool or done.pool
-            served = on_link(rows.scores[:, 0], done.link)
+            served = on_link(rows.scores[:, 0], done.link, done.clip)
             scores = ScoreSummary.of(Histogram().update(served, sample_weight=rows.weights))
         reason = "; ".join(filter(None, (record.reason, done.note)))
         record = replace(record, pool=replace(done.pool.record(), scores=scores), labeled=labeled, reason=reason)
@@ -428,9 +429,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
         return target
 
     def _fit_map(self, done: CrossFit) -> Fitted:
-        every = [part.scores for part in (done.pool, done.labeled, done.served_pool) if part is not None]
-        clip = CLIP if any(((scores <= 0) | (scores >= 1)).any() for scores in every) else 0.0
-        kind = done.replicas.kind
+        kind, clip = done.replicas.kind, done.clip
         options: Any = {"replicas": kind, "labels_from": "elsewhere", "trained": done.trained}
         try:
             pool = done.pool.evidence(clip)
@@ -452,9 +451,10 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             if self.method == "labels":
                 raise
             return self._unchanged(done, str(error))
-        if clip:  # part of the map, so that the map alone reproduces the estimator
-            low, high = (float(v) for v in logit(np.array([clip, 1 - clip])))
-            clipped = compose(Curve((low, high), (low, high), 0.0, 0.0), fitted.map, scale="probability")
+        if clip:  # part of the map, so that the map alone reproduces the estimator; it keeps the ranking
+            x = logit(np.array([CLIP, clip + CLIP, 1 - clip - CLIP, 1 - CLIP])).tolist()
+            clipped = Curve(x, [x[1] - _TIE, x[1], x[2], x[2] + _TIE], 0.0, 0.0)
+            clipped = compose(clipped, fitted.map, scale="probability")
             fitted = replace(fitted, map=clipped)
         return fitted
 

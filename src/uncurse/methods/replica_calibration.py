@@ -238,7 +238,8 @@ def calibrate_replicas(
     """Fit to evidence of the candidate pool and of labeled rows.
 
     `trained` is for rows that the model was trained on, scored out of fold: the share of them that trained a model of a
-    fold. Their rate is no surprise, and the replicas were trained with the model. The estimate is a `ReplicaCalibration`; None for scores that are no log odds.
+    fold. Their rate is no surprise, and the replicas were trained with the model. The estimate is a
+    `ReplicaCalibration`; None for scores that are no log odds.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
     if pool.teacher is not None and (winners or not kind.served_is_a_column):
@@ -525,8 +526,8 @@ def move_of(pool: TruthModel, labeled: TruthModel, slope: float) -> Callable[[Ar
     """
     if not (pool.denoise and labeled.denoise):
         return None
-    tables = pool.table, labeled.table
-    score, weight = (np.concatenate(parts) for parts in zip(*((t.served, t.row_weights()[0]) for t in tables)))
+    score = np.append(pool.table.served, labeled.table.served)
+    weight = np.append(pool.table.row_weights()[0], labeled.table.row_weights()[0])
     of_pool = np.where(np.arange(len(score)) < len(pool.table.served), weight, 0.0)
     order = np.argsort(score, kind="stable")
     flat = 0.0, _STEEPEST / float(np.sqrt(np.cov(score, aweights=weight, ddof=0)))

@@ -24,6 +24,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from uncurse.calibration import calibrate
 from uncurse.errors import UncurseError
 from uncurse.estimators import UncursedClassifierCV
+from uncurse.estimators.cross_fitting import CLIP, clip_of
 from uncurse.methods.remaining_error import SHARES
 from uncurse.metrics.selection import top_share
 from uncurse.threads import one_blas_thread
@@ -47,7 +48,6 @@ MODELS = {
 SHIFTS = ("none", "lightgbm", "logistic")  # the model whose score thins pool and test
 _ENDS = (0.4, 0.55, 0.72)  # where the training rows, those of the thinning model and the pool end; the rest is the test
 _FOLDS = 5
-_CLIP = 1e-6
 _TUNED = {"num_leaves": 15, "learning_rate": 0.05}
 _OVERFITTED = {"n_estimators": 200, "num_leaves": 63, "subsample": 0.7, "subsample_freq": 1, "colsample_bytree": 0.7}
 
@@ -173,12 +173,13 @@ def _measure(table: Table, shift: str, model: str, seed: list[int]) -> dict[str,
     isotonic = CalibratedClassifierCV(base, method="isotonic", cv=_FOLDS, ensemble=False).fit(X[train], y[train])
     starts.append(time.perf_counter())
     out_of_fold = cross_val_predict(base, X[train], y[train], cv=_FOLDS, method="predict_proba")[:, 1]
-    platt = calibrate("platt", np.clip(out_of_fold, _CLIP, 1 - _CLIP), y[train], scale="probability")
     served, truth = uncursed.estimator_.predict_proba(X[test])[:, 1], y[test]
+    clip = max(clip_of(np.append(out_of_fold, served)), CLIP)  # Platt scaling takes logits
+    platt = calibrate("platt", np.clip(out_of_fold, clip, 1 - clip), y[train], scale="probability")
     predictions = {
         "plain": served,
         "isotonic": isotonic.predict_proba(X[test])[:, 1],
-        "Platt": np.asarray(platt(np.clip(served, _CLIP, 1 - _CLIP))),
+        "Platt": np.asarray(platt(np.clip(served, clip, 1 - clip))),
         "uncursed": uncursed.predict_proba(X[test])[:, 1],
     }
     top = [top_share(served, alpha) for alpha in SHARES]
