@@ -453,8 +453,8 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
             return self._unchanged(done, str(error))
         if clip:  # part of the map, so that the map alone reproduces the estimator; it keeps the ranking
             x = logit(np.array([CLIP, clip + CLIP, 1 - clip - CLIP, 1 - CLIP])).tolist()
-            clipped = Curve(x, [x[1] - _TIE, x[1], x[2], x[2] + _TIE], 0.0, 0.0)
-            clipped = compose(clipped, fitted.map, scale="probability")
+            ends = Curve(x, [x[1] - _TIE, x[1], x[2], x[2] + _TIE], 0.0, 0.0)
+            clipped = compose(ends, fitted.map, scale="probability")
             fitted = replace(fitted, map=clipped)
         return fitted
 

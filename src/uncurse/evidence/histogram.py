@@ -523,7 +523,7 @@ class ReplicaTable:
         """Mean gap."""
         return float(self.levels[1:].mean())
 
-    def gap_squared(self, level: Float) -> Array:
+    def gap_squared(self, level: float | Array) -> Array:
         """Return the mean squared gap about `level` of each cell, with the variance inside a cell."""
         return np.asarray(np.square(self.gap - level) + self.width**2 / 12)
 
