@@ -244,7 +244,7 @@ def test_sparse_rows_and_names_of_classes_give_the_same_predictions():
     names = np.array(["no", "yes"])
     clf = UncursedClassifierCV(base, random_state=0).fit(rows, names[Y], pool=pool)
     dense = UncursedClassifierCV(base, random_state=0).fit(rows.toarray(), Y, pool=POOL)
-    assert np.abs(clf.predict_proba(pool) - expected).mean() < 0.01  # other bootstraps
+    assert np.abs(clf.predict_proba(pool) - expected).mean() < 0.02  # other bootstraps
     assert clf.classes_.tolist() == ["no", "yes"]
     np.testing.assert_array_equal(clf.predict(pool), names[(clf.predict_proba(pool)[:, 1] > 0.5).astype(int)])
     np.testing.assert_allclose(dense.predict_proba(POOL), expected, rtol=1e-3)

@@ -34,6 +34,7 @@ Predict = Callable[[Any, Any], Array]  # predictions of a model for some rows, s
 CLIP = 1e-6
 _SERVED_ROWS = 20_000  # of the pool, scored by the served model: more have next to no effect on the alignment
 _SCORED_ROWS = 8_000  # a smaller pool is scored by several folds, until it has this many scores
+_COMMON_ROWS = 1_000  # of the pool, scored by all folds: more do not change the noise that they show
 _FEW_FOLDS = 4  # with fewer, two folds score each row of a pool of moderate size
 _UPPER = (0.005, 0.2)  # shares of the pool at whose quantiles scores are aligned
 
@@ -93,7 +94,7 @@ class CrossFit:
     #: The pool, or a sample of it, as the served model scores it; None if there is no pool but folds.
     served_pool: Scored | None
     clip: float  # probabilities are clipped to [clip, 1 − clip]; 0 if none is 0 or 1
-    trained: float  # share of the rows that a model is trained on: less than 1 with folds
+    noise: float | None  # variance of a served score, on the link, see `noise_of`; None if folds do not show it
     alignment: float  # of a served score to a score out of fold, on the link, see `align`
     constant: bool  # whether each model predicts a single value
     note: str = ""  # why there is no teacher, if that needs a word
@@ -129,7 +130,7 @@ def cross_fit(
         replace(scored[0], weights=None if plan.weights is None else plan.weights[test], labels=labels[test])
         for (_, test), scored in zip(folds, by_fold, strict=True)
     ]
-    served = None
+    served, noise = None, None
     if folds and pool is None:
         parts = [replace(part, labels=None) for part in labeled]
     else:
@@ -137,10 +138,12 @@ def cross_fit(
         sample = np.arange(0, count, max(1, count // _SERVED_ROWS)) if folds else None
         columns = [_score(predict, [(rows, sample)], model)[0] for model in replicas.models]
         served = Scored(np.column_stack(columns), weights)
-        parts = [part for _, part in by_fold] or [served]
+        parts = [scores[1] for scores in by_fold] or [served]
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
+    if len(folds) > 1 and pool is not None:
+        noise = noise_of([scores[2] for scores in by_fold], folds, link)
     clip = clip_of(np.concatenate([part.scores.ravel() for part in scored])) if link == "logistic" else 0.0
     alignment = 0.0
     if folds and served is not None:
@@ -156,7 +159,7 @@ def cross_fit(
         labeled=Scored.joined(labeled, different) if folds else None,
         served_pool=served,
         clip=clip,
-        trained=float(np.mean([len(kept) / (len(kept) + len(test)) for kept, test in folds])) if folds else 1.0,
+        noise=noise,
         alignment=alignment,
         of_fold=parts[0],
         constant=all(not np.ptp(x[:, 0]) > 1e-9 * np.abs(x[:, 0]).max() for x in several),
@@ -175,7 +178,7 @@ def train(
     """Train all models in one pool of processes.
 
     Return those of all rows, and for each fold the scores of its test rows and, with a pool of `count` rows, of its
-    share of the pool. Models of folds are not kept.
+    share of the pool and of a sample that all folds score. Models of folds are not kept.
 
     Several folds score each row of a small pool, so that differences between models average out. A large one is divided
     between folds, which saves time. Replicas are trained on all rows only if there are no folds.
@@ -184,15 +187,16 @@ def train(
     if len(folds) < _FEW_FOLDS and count <= _SERVED_ROWS:  # the error of one model is a large part of the score
         times = max(times, 2)
     first = np.random.default_rng([plan.seed, count]).permutation(count) % max(len(folds), 1)
+    common = np.arange(0, count, max(1, count // _COMMON_ROWS))
     for number, (rows, test) in enumerate(folds):
         share = None if times >= len(folds) else np.flatnonzero((number - first) % len(folds) < times)
         sources: list[tuple[Any, Rows | None]] = [(plan.X, test)]
         if pool is not None:
-            sources.append((pool, share))
+            sources += [(pool, share), (pool, common)]
         jobs += plan.jobs(rows, number + 1, partial(_score, predict, sources))
         if teacher is not None:
             weights = {} if plan.weights is None else {"sample_weight": plan.weights[rows]}
-            score = partial(_score, predict, [(teacher.rows, test), (teacher.pool, share)])
+            score = partial(_score, predict, [(teacher.rows, test), (teacher.pool, share), (teacher.pool, common)])
             jobs.append((clone(teacher.model), teacher.rows, plan.y, rows, weights, score))
     done = run_jobs(jobs, n_jobs, plan.begin(len(jobs)))
     of_all, width = 1 if folds else plan.count, plan.count + (teacher is not None)
@@ -245,6 +249,22 @@ def align(folds: Sequence[Array], served: Array) -> float:
     """
     upper = 1 - np.geomspace(*_UPPER, 12)
     return float(np.mean([np.quantile(part, upper) for part in folds]) - np.mean(np.quantile(served, upper)))
+
+
+def noise_of(folds: Sequence[Scored], splits: Folds, link: str) -> float:
+    """Return the noise variance of a served score, from the scores that the models of all folds give the same rows.
+
+    The bootstraps of several folds differ by their draws, and as much as the models of these folds do. The rest is the
+    variance between bootstraps of the same rows. A single bootstrap beside its model does not show it: trees change
+    more by any other draw than by further ones. The served model has more rows, and its noise falls with their number.
+    """
+    clip = clip_of(np.concatenate([part.scores.ravel() for part in folds])) if link == "logistic" else 0.0
+    scores = np.stack([on_link(part.scores, link, clip) for part in folds])
+    scores -= scores.mean(axis=0)
+    served, others = scores[:, :, :1], scores[:, :, 1:]
+    variance = float(np.mean(others * (others - served))) * len(folds) / (len(folds) - 1)
+    share = float(np.mean([len(kept) / (len(kept) + len(test)) for kept, test in splits]))
+    return max(variance, 0.0) * share
 
 
 # ---------------------------------------------------------------------------- folds

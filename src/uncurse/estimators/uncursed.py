@@ -430,7 +430,7 @@ class UncursedClassifierCV(ClassifierMixin, CrossFitted):  # type: ignore[misc]
 
     def _fit_map(self, done: CrossFit) -> Fitted:
         kind, clip = done.replicas.kind, done.clip
-        options: Any = {"replicas": kind, "labels_from": "elsewhere", "trained": done.trained}
+        options: Any = {"replicas": kind, "labels_from": "elsewhere", "own_rows": True, "noise": done.noise}
         try:
             pool = done.pool.evidence(clip)
             rows = None if done.labeled is None else done.labeled.evidence(clip)

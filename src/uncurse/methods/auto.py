@@ -162,22 +162,25 @@ def fit_auto(
     *,
     replicas: str,
     labels_from: str | None,
-    trained: float | None = None,
+    own_rows: bool = False,
+    noise: float | None = None,
     lines: Array | None = None,
 ) -> Solution:
     """Choose and fit a method; its record holds method and reason.
 
-    `trained` and `lines` are for rows that are scored out of fold, see `calibrate_replicas` and `lines_of`.
+    `own_rows`, `noise` and `lines` are for rows that are scored out of fold, see `calibrate_replicas` and `lines_of`.
     """
     kind = replica_kind(replicas)
     lines = lines_of(pool.moments, kind) if lines is None else lines
     if labeled is None or labels_from is None:
         model = TruthModel(kind.table_of(pool, "pool"), replicas)
         check_log_odds(model.table)
-        if trained is None:
+        if not own_rows:
             check_replicas(kind, pool, model.table)
         return _label_free(pool, model, lines, labels=False)
-    solution = calibrate_replicas(pool, labeled, replicas=replicas, labels_from=labels_from, trained=trained)
+    solution = calibrate_replicas(
+        pool, labeled, replicas=replicas, labels_from=labels_from, own_rows=own_rows, noise=noise
+    )
     record, fit = solution.record, solution.estimate
     if not isinstance(fit, ReplicaCalibration) or not fit.pool.denoise:  # the record says why
         return solution

@@ -233,12 +233,18 @@ class ReplicaCalibration(Estimate):
 
 
 def calibrate_replicas(
-    pool: Evidence, labeled: Evidence, *, replicas: str, labels_from: str, trained: float | None = None
+    pool: Evidence,
+    labeled: Evidence,
+    *,
+    replicas: str,
+    labels_from: str,
+    own_rows: bool = False,
+    noise: float | None = None,
 ) -> Solution:
     """Fit to evidence of the candidate pool and of labeled rows.
 
-    `trained` is for rows that the model was trained on, scored out of fold: the share of them that trained a model of a
-    fold. Their rate is no surprise, and the replicas were trained with the model. The estimate is a
+    `own_rows` says that the labeled rows are those that the model was trained on, so their rate is no surprise, and the
+    replicas were trained with it. `noise` is a known noise variance of the served score. The estimate is a
     `ReplicaCalibration`; None for scores that are no log odds.
     """
     kind, winners = replica_kind(replicas), labels_from == "winners"
@@ -260,9 +266,9 @@ def calibrate_replicas(
         if steps is not None:
             return steps
     scaling = fit_scaling(kind, rows)
-    if trained is None:  # otherwise the replicas were trained here
+    if not own_rows:  # otherwise the replicas were trained here
         check_replicas(kind, pool, table.rescaled(*scaling))
-    if scaling[0] == 1.0 and scaling[1] > 0 and trained is None:
+    if scaling[0] == 1.0 and scaling[1] > 0 and not own_rows:
         rate = pool.spec.negative_sampling_rate
         check = f"check negative_sampling_rate={rate}; " if rate not in (None, 1.0) else ""
         warn_user(
@@ -301,9 +307,10 @@ def calibrate_replicas(
         direct = fit_labels(of_labeled.table, of_labeled.table.served, (slope, _SLOPE[1]), offset)
         shift = 1.0 if winners else shift_probability(of_pool.table, of_labeled.table, kind)
         if not (kind.exchangeable or winners):  # winners differ by their scores alone
-            # The served model is trained on more rows than those of folds, and its noise falls with their number.
-            slope = (trained or 1.0) * float(labels.coefficients[1]) / labels.spread
-            move = move_of(of_pool, of_labeled, slope)
+            variance = (of_pool.served_noise + of_labeled.served_noise) / 2
+            if noise is not None:
+                variance = noise * scaling[0] ** 2
+            move = move_of(of_pool, of_labeled, variance * float(labels.coefficients[1]) / labels.spread)
     teacher = None if winners else compare_by_teacher(pool.teacher, labeled.teacher, scaling)
     fit = ReplicaCalibration(
         table, scaling, of_pool, of_labeled, winners, labels, projection, before, direct, shift, move, teacher=teacher
@@ -516,13 +523,13 @@ def shift_probability(pool: ReplicaTable, labeled: ReplicaTable, kind: ReplicaKi
     return float(logistic(-np.asarray(factor.sum())))
 
 
-def move_of(pool: TruthModel, labeled: TruthModel, slope: float) -> Callable[[Array], Array] | None:
+def move_of(pool: TruthModel, labeled: TruthModel, scale: float) -> Callable[[Array], Array] | None:
     """Return the difference in log odds between pool and labeled rows, as a function of the served score.
 
     With normal noise of variance V, the mean true score at a served score is that score plus V times the derivative of
     the log density (Tweedie's formula). So the difference is V times the derivative of the log of the ratio of the two
-    densities, which is a smooth curve. `slope` is that of the log odds of the labels on the true score. None if the
-    replicas do not tell noise from the truth.
+    densities, which is a smooth curve. `scale` is V times the slope of the log odds of the labels on the true score.
+    None if the replicas do not tell noise from the truth.
     """
     if not (pool.denoise and labeled.denoise):
         return None
@@ -532,8 +539,7 @@ def move_of(pool: TruthModel, labeled: TruthModel, slope: float) -> Callable[[Ar
     order = np.argsort(score, kind="stable")
     flat = 0.0, _STEEPEST / float(np.sqrt(np.cov(score, aweights=weight, ddof=0)))
     ratio = fit_smooth(score[order], weight[order], of_pool[order], slope=flat, offset=np.zeros_like)
-    noise = slope * (pool.served_noise + labeled.served_noise) / 2
-    return lambda x: noise * ratio.slope(x)
+    return lambda x: scale * ratio.slope(x)
 
 
 # ---------------------------------------------------------------------------- the teacher
