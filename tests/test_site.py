@@ -25,7 +25,8 @@ def test_the_site_builds_without_warnings_and_works_offline(tmp_path):
     left = shutil.ignore_patterns("_build", "gallery", "api", "commands.md")
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=left)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
     site = tmp_path / "site"
     words = [sys.executable, "-W", "ignore", "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
     words += ["-D", "plot_gallery=0", tmp_path / "docs", site]
