@@ -371,6 +371,13 @@ def test_predictions_of_0_and_1_are_clipped():
     np.testing.assert_allclose(plain([0.0, 1.0]), plain([1e-6, 1 - 1e-6]), rtol=1e-12)
 
 
+def test_clipped_predictions_keep_their_ranking():
+    clf = UncursedClassifierCV(RandomForestClassifier(30), cv=2, random_state=0).fit(X, Y, pool=POOL)
+    x = np.concatenate([[0.0], np.geomspace(1e-5, 0.5, 50), 1 - np.geomspace(0.4, 1e-5, 50), [1.0]])
+    assert (np.diff(clf.map_(x)) > 0).all()
+    assert clf.map_(0.0) > 0.001  # not 1e-6: 30 trees show no smaller rate
+
+
 @pytest.mark.parametrize(
     ("wrapper", "method"),
     [
