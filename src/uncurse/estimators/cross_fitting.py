@@ -142,9 +142,9 @@ def cross_fit(
     scored = [*labeled, *parts] if served is None else [*labeled, *parts, served]
     if link == "log" and min(part.scores.min() for part in scored) <= 0:
         link = "identity"
-    if len(folds) > 1 and pool is not None:
-        noise = noise_of([scores[2] for scores in by_fold], folds, link)
     clip = clip_of(np.concatenate([part.scores.ravel() for part in scored])) if link == "logistic" else 0.0
+    if len(folds) > 1 and pool is not None:
+        noise = noise_of([scores[2] for scores in by_fold], folds, link, clip)
     alignment = 0.0
     if folds and served is not None:
         of_folds, of_served = ([on_link(part.scores[:, 0], link, clip) for part in each] for each in (parts, [served]))
@@ -251,14 +251,13 @@ def align(folds: Sequence[Array], served: Array) -> float:
     return float(np.mean([np.quantile(part, upper) for part in folds]) - np.mean(np.quantile(served, upper)))
 
 
-def noise_of(folds: Sequence[Scored], splits: Folds, link: str) -> float:
+def noise_of(folds: Sequence[Scored], splits: Folds, link: str, clip: float) -> float:
     """Return the noise variance of a served score, from the scores that the models of all folds give the same rows.
 
-    The bootstraps of several folds differ by their draws, and as much as the models of these folds do. The rest is the
-    variance between bootstraps of the same rows. A single bootstrap beside its model does not show it: trees change
-    more by any other draw than by further ones. The served model has more rows, and its noise falls with their number.
+    The bootstraps of two folds differ because their draws differ, and because the rows of the folds do. The second part
+    is their covariance with the models of these folds, and is subtracted. The distance of one bootstrap to its own model
+    would be too large for trees. The served model has more rows, and its noise falls with their number.
     """
-    clip = clip_of(np.concatenate([part.scores.ravel() for part in folds])) if link == "logistic" else 0.0
     scores = np.stack([on_link(part.scores, link, clip) for part in folds])
     scores -= scores.mean(axis=0)
     served, others = scores[:, :, :1], scores[:, :, 1:]

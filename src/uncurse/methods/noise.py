@@ -186,11 +186,11 @@ class Bootstrap(ReplicaKind):
         """Return the served score, and the variance of the bootstraps."""
         level = table.gap_level if level is None else level
         served, slope = _served_and_slope(table)
-        if table.n_replicas == 2:
-            variance = table.gap_squared(level + min(slope, 0.0) * served)
-        else:
-            variance = table.spread + max(slope, 0.0) ** 2 * np.square(served)
-        return ReplicaSummary(table.served, variance, table.weight, 1, self.differences(table.n_replicas), 0.0)
+        # About the line if it falls: then no slope is left to take off.
+        gap = table.gap_squared(level + min(slope, 0.0) * served)
+        spread = Spread(np.square(served), gap, table.spread, max(slope, 0.0), table.n_replicas)
+        freedom = self.differences(table.n_replicas)
+        return ReplicaSummary(table.served, self.noise(spread), table.weight, 1, freedom, 0.0)
 
     def under_fit(self, table: ReplicaTable) -> float:
         """Return 0 where bootstraps follow the served score, as linear models do, and more where they fall behind."""
