@@ -254,9 +254,9 @@ def align(folds: Sequence[Array], served: Array) -> float:
 def noise_of(folds: Sequence[Scored], splits: Folds, link: str, clip: float) -> float:
     """Return the noise variance of a served score, from the scores that the models of all folds give the same rows.
 
-    The bootstraps of two folds differ because their draws differ, and because the rows of the folds do. The second part
-    is their covariance with the models of these folds, and is subtracted. The distance of one bootstrap to its own model
-    would be too large for trees. The served model has more rows, and its noise falls with their number.
+    The bootstraps of two folds differ because their draws differ, and because the rows of the folds do. The second
+    part is their covariance with the models of these folds, and is subtracted. The distance of one bootstrap to
+    its own model would be too large for trees. The served model has more rows, and its noise falls with their number.
     """
     scores = np.stack([on_link(part.scores, link, clip) for part in folds])
     scores -= scores.mean(axis=0)
